@@ -1,0 +1,186 @@
+"""The command `lookup-knowledge`; the only module that reads argv and prints."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from langchain_lookup_knowledge.errors import LookupKnowledgeError
+from langchain_lookup_knowledge.types import Invocation, LookupOptions
+
+if TYPE_CHECKING:
+    from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
+    from langchain_lookup_knowledge.stores import QdrantIndex
+
+DONE, NOTHING_FOUND, USAGE = 0, 1, 2
+ASK_TIMEOUT = 30.0
+"""Seconds L1 may take for `ask`: a person waits, and the first lookup of a process loads what it needs."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return 0 done, 1 nothing found or problems found, 2 usage or configuration error."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+    except (LookupKnowledgeError, ValueError) as error:
+        print(f"lookup-knowledge: {error}", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except KeyboardInterrupt:
+        print("lookup-knowledge: stopped", file=sys.stderr)
+        return 130
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="lookup-knowledge", description="Look up passages in a folder of Markdown files.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    index = commands.add_parser("index", help="bring the vector index in step with the folder; remembers its options")
+    _add_folder(index)
+    index.add_argument("--title", metavar="KEY,...", help="frontmatter keys of the title, tried in order")
+    index.add_argument("--keywords", metavar="KEY,...", help="frontmatter keys of keywords")
+    index.add_argument("--category", metavar="KEY,...", help="frontmatter keys of the category")
+    index.add_argument("--entities", metavar="KEY,...", help="frontmatter keys of entities")
+    index.add_argument("--category-from-path", metavar="N", type=int, help="category from the first N folders of the path")
+    index.add_argument("--model", metavar="NAME", help="FastEmbed model; fetched if it is not on this machine")
+    index.add_argument("--url", help="a Qdrant server instead of the embedded index; the key is read from QDRANT_API_KEY")
+    index.add_argument("--collection", help="its collection; by default the name of the folder")
+    index.add_argument("--rebuild", action="store_true", help="embed everything anew, also after a change of model")
+    index.add_argument("--allow-empty", action="store_true", help="let an empty folder empty the index")
+    index.set_defaults(run=_index)
+
+    ask = commands.add_parser("ask", help="answer a query")
+    _add_folder(ask)
+    ask.add_argument("query", metavar="QUERY")
+    ask.add_argument("-k", type=int, default=5, help="most matches (default 5)")
+    ask.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
+    ask.add_argument("--json", action="store_true", help="print the result as JSON")
+    ask.set_defaults(run=_ask)
+
+    invocations = commands.add_parser("invocations", help="show recorded calls, newest first")
+    invocations.add_argument("folder", metavar="KB", nargs="?", help="the knowledge folder whose records to show")
+    invocations.add_argument("--data-dir", help="where its data is, if not in the folder")
+    invocations.add_argument("--db", metavar="URL", help="a record database, as an SQLAlchemy URL, instead of KB's")
+    invocations.add_argument("--limit", type=int, default=20, help="most rows (default 20)")
+    invocations.add_argument("--json", action="store_true", help="print one JSON object a line")
+    invocations.set_defaults(run=_invocations)
+    return parser
+
+
+def _add_folder(command: argparse.ArgumentParser) -> None:
+    command.add_argument("folder", metavar="KB", help="the folder of Markdown files")
+    command.add_argument("--data-dir", help="where the index and the records go, if not in the folder")
+
+
+def _index(arguments: argparse.Namespace) -> int:
+    with _open(arguments, sync=False) as kb:
+        report = kb.sync(rebuild=arguments.rebuild, allow_empty=arguments.allow_empty)
+        kb.remember()
+        _print_problems(kb)
+        print(
+            f"{report.entries} entries; {report.renewed} new or changed, {report.removed} removed; "
+            f"{report.embedded} passages embedded"
+        )
+    return DONE
+
+
+def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":
+    """Open the knowledge base with what `index` remembered, but for the options given now."""
+    from langchain_lookup_knowledge import knowledge_base  # noqa: PLC0415
+
+    settings = knowledge_base.read_settings(knowledge_base.find_data_folder(arguments.folder, arguments.data_dir))
+    return knowledge_base.KnowledgeBase.open(
+        arguments.folder,
+        index=_server(arguments, settings.get("index")) or knowledge_base.REMEMBERED,
+        embedding=getattr(arguments, "model", None),
+        fields=replace(knowledge_base.remembered_fields(settings), **_given_fields(arguments)),
+        data_dir=arguments.data_dir,
+        sync=sync,
+    )
+
+
+def _server(arguments: argparse.Namespace, remembered: dict[str, str] | None) -> "QdrantIndex | None":
+    """Return the server meant, with its key from the environment; None means the embedded index."""
+    from langchain_lookup_knowledge.stores import QdrantIndex  # noqa: PLC0415
+
+    url, collection = getattr(arguments, "url", None), getattr(arguments, "collection", None)
+    if url:
+        place = {"url": url, "collection": collection or Path(arguments.folder).absolute().name}
+    elif collection:
+        raise ValueError("--collection names a collection on a server: give --url too")
+    elif remembered:
+        place = remembered
+    else:
+        return None
+    return QdrantIndex(**place, api_key=os.environ.get("QDRANT_API_KEY"))
+
+
+def _given_fields(arguments: argparse.Namespace) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        name: tuple(key.strip() for key in value.split(",") if key.strip())
+        for name in ("title", "keywords", "category", "entities")
+        if (value := getattr(arguments, name, None)) is not None
+    }
+    if getattr(arguments, "category_from_path", None) is not None:
+        given["category_from_path"] = arguments.category_from_path
+    return given
+
+
+def _print_problems(kb: "KnowledgeBase") -> None:
+    for problem in kb.problems:
+        print(f"note: {problem}", file=sys.stderr)
+
+
+def _ask(arguments: argparse.Namespace) -> int:
+    from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph  # noqa: PLC0415
+    from langchain_lookup_knowledge.tool import render  # noqa: PLC0415
+
+    options = LookupOptions(k=arguments.k, l1_enabled=not arguments.no_l1, l1_timeout=ASK_TIMEOUT)
+    with _open(arguments, sync=True) as kb:
+        result: Any = create_lookup_knowledge_graph(kb, options=options).invoke({"query": arguments.query})
+    if arguments.json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+    else:
+        print(render(result, options.max_chars))
+    return DONE if result["matches"] else NOTHING_FOUND
+
+
+def _invocations(arguments: argparse.Namespace) -> int:
+    from langchain_lookup_knowledge.knowledge_base import find_data_folder  # noqa: PLC0415
+    from langchain_lookup_knowledge.records import SQLInvocationRecorder  # noqa: PLC0415
+
+    if arguments.db:
+        recorder = SQLInvocationRecorder(arguments.db)
+    elif arguments.folder:
+        data_folder = find_data_folder(arguments.folder, arguments.data_dir)
+        if not (data_folder / "invocations.db").exists():
+            print(f"no call has been recorded in {data_folder}", file=sys.stderr)
+            return NOTHING_FOUND
+        recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
+    else:
+        raise ValueError("name the knowledge folder, or a database with --db")
+    rows = recorder.invocations(limit=arguments.limit)
+    recorder.close()
+    for row in rows:
+        print(json.dumps(row, ensure_ascii=False) if arguments.json else _line(row))
+    return DONE if rows else NOTHING_FOUND
+
+
+def _line(row: Invocation) -> str:
+    found = row["primary_entry_id"] or "-"
+    query = " ".join(row["query"].split())[:60]
+    return (
+        f"{row['created_at'][:19]}Z  {row['status']:<13} {row['retrieval_layer']:<5} L1 {row['l1_status']:<15} "
+        f"{row['duration_ms']:7.1f} ms  {query!r} -> {found}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

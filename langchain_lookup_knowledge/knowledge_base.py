@@ -1,0 +1,393 @@
+"""A knowledge base: the entries of a folder, their hints, and an L1 index kept in step with the folder."""
+
+import hashlib
+import json
+import logging
+import os
+import unicodedata
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from langchain_core.embeddings import Embeddings
+
+from langchain_lookup_knowledge import embeddings, merging
+from langchain_lookup_knowledge.documents import Entry, Passage, category_key, read_folder, split_passages, visible_text
+from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, StoreError
+from langchain_lookup_knowledge.hints import HintIndex
+from langchain_lookup_knowledge.stores import PAYLOAD_VERSION, Contents, EmbeddedIndex, Point, QdrantIndex, VectorIndex
+from langchain_lookup_knowledge.types import Candidate, FrontmatterFields, Hints, Problem
+
+logger = logging.getLogger("langchain_lookup_knowledge")
+
+DATA_FOLDER = ".lookup-knowledge"
+PASSAGE_SIZE = 800
+"""Most characters of a passage; a character of a script written without blanks counts as four, as it does in tokens."""
+EMBED_WINDOW = 512
+SEARCH_LIMIT = 30
+"""Passages asked for in each ranked list."""
+
+
+class Remembered(Enum):
+    """The default of an argument of `KnowledgeBase.open` whose value `lookup-knowledge index` may have set."""
+
+    VALUE = "remembered"
+
+
+REMEMBERED = Remembered.VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """What a sync did: entries read, passages embedded, entries added or renewed, entries removed from the index."""
+
+    entries: int
+    embedded: int
+    renewed: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Knowledge:
+    """What was read from the folder at one moment; replaced as a whole."""
+
+    entries: dict[str, Entry]
+    hints: HintIndex
+    problems: list[Problem]
+
+
+class KnowledgeBase:
+    """The entries of a folder, ready for lookups. Made by `open`; closed by `close` or a `with` block."""
+
+    def __init__(
+        self, folder: Path, data_folder: Path, index: VectorIndex | None, embedding: Embeddings, fields: FrontmatterFields
+    ) -> None:
+        self.folder = folder
+        self.data_folder = data_folder
+        self.fields = fields
+        self.index = index
+        self.embedding = embedding
+        self.index_failure: str | None = None
+        self._fingerprint_checked = False
+        self._notices: list[Problem] = []
+        self._read()
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        index: QdrantIndex | None | Remembered = REMEMBERED,
+        embedding: Embeddings | str | None = None,
+        fields: FrontmatterFields | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        sync: bool = True,
+        progress: bool | None = None,
+    ) -> "KnowledgeBase":
+        """Read the folder, build L0, and bring an embedded L1 index up to date.
+
+        Args:
+            folder: the folder of Markdown files.
+            index: a `QdrantIndex` for a server, None for L0 alone; left out, the one that `lookup-knowledge index` was
+                told, else the embedded index in the data folder.
+            embedding: a LangChain `Embeddings` or the name of a FastEmbed model; left out, as for `index`, the bundled one.
+            fields: which frontmatter keys hold what; left out, as for `index`, the defaults.
+            data_dir: where the index and the records go; by default `.lookup-knowledge` in the folder.
+            sync: False leaves an embedded index as it is; a server's collection is written by `sync()` alone anyway.
+            progress: True shows a bar while passages are embedded, False none; None shows it on a terminal.
+
+        Raises:
+            DocumentError: the folder cannot be read, or the data folder cannot be made. A server, model or index out of reach does not raise: the lookup
+                says so.
+        """
+        root = Path(folder).expanduser().absolute()
+        data_folder = find_data_folder(root, data_dir)
+        settings = read_settings(data_folder)
+        kb = cls(
+            root,
+            data_folder,
+            _index(settings, data_folder) if isinstance(index, Remembered) else index,
+            embeddings.as_embeddings(embedding if embedding is not None else settings.get("embedding")),
+            fields or remembered_fields(settings),
+        )
+        if data_dir is None and data_folder.parent != root:
+            message = f"the knowledge folder is read-only; the index and the records are in {data_folder}"
+            kb._notices.append(Problem(".", None, message))
+            logger.warning("%s", message)
+        if sync and kb.index is not None and kb.index.embedded:
+            kb._sync_softly(progress)
+        return kb
+
+    def _sync_softly(self, progress: bool | None) -> None:
+        """Bring the index up to date and the model into memory; keep the reason if that fails."""
+        try:
+            self._write_index(progress=progress)
+            if isinstance(self.embedding, embeddings.FastEmbedModel):
+                self.embedding.load()
+        except (StoreError, EmbeddingError) as error:
+            self.index_failure = str(error)
+            logger.warning("the index of %s is not up to date: %s", self.folder.name, error)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries, in the order of their paths."""
+        return list(self._knowledge.entries.values())
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Every file or field that was not used as written, and why."""
+        return [*self._notices, *self._knowledge.problems, *self._knowledge.hints.problems]
+
+    def hints(self, query: str) -> Hints:
+        """Return what L0 alone finds in a query: the `hints` of a result."""
+        return self._knowledge.hints.hints(query)
+
+    def excerpt(self, entry_id: str) -> tuple[str, str]:
+        """Return (heading, text) of the beginning of an entry."""
+        entry = self._knowledge.entries.get(entry_id)
+        return ("", visible_text(entry.text).strip()) if entry else ("", "")
+
+    def sync(self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False) -> SyncReport:
+        """Read the folder again and bring the index, embedded or on a server, in step with it.
+
+        Args:
+            progress: as in `open`.
+            rebuild: embed and write everything anew, also where the index was built with another model.
+            allow_empty: let a folder without entries empty the index.
+
+        Raises:
+            DocumentError: the folder cannot be read.
+            EmbeddingError: the model fails.
+            StoreError: the index cannot be written, or was built with another model and `rebuild` is not set.
+        """
+        self._read()
+        return self._write_index(progress=progress, rebuild=rebuild, allow_empty=allow_empty)
+
+    def _read(self) -> None:
+        entries, problems = read_folder(self.folder, self.fields)
+        self._knowledge = _Knowledge({e.entry_id: e for e in entries}, HintIndex(entries), problems)
+
+    def _write_index(
+        self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False
+    ) -> SyncReport:
+        entries = self._knowledge.entries
+        if self.index is None:
+            return SyncReport(len(entries), 0, 0, 0)
+        before = None if rebuild else self.index.contents()
+        known = before.digests if before else {}
+        if known and not entries and not allow_empty:
+            raise StoreError(f"{self.folder} has no entries any more: pass --allow-empty if the index should be emptied")
+        digests = {entry_id: _digest(entry) for entry_id, entry in entries.items()}
+        changed = [entry_id for entry_id, digest in digests.items() if known.get(entry_id) != digest]
+        gone = [entry_id for entry_id in known if entry_id not in digests]
+        if before:
+            self._check(before)
+        report = SyncReport(len(entries), 0, len(changed), len(gone))
+        if before is None or changed or gone:
+            dimensions = before.fingerprint["dimensions"] if before else self._dimensions()
+            contents = Contents(self._fingerprint(int(dimensions)), digests)
+            passages = [(entries[i], p) for i in changed for p in split_passages(entries[i], size=PASSAGE_SIZE, length=_length)]
+            stale = [*gone, *(entry_id for entry_id in changed if entry_id in known)]
+            self.index.write(contents, stale, self._points(passages, digests, progress))
+            report = SyncReport(len(entries), len(passages), len(changed), len(gone))
+        self.index_failure = None
+        return report
+
+    def _points(
+        self, passages: Sequence[tuple[Entry, Passage]], digests: dict[str, str], progress: bool | None
+    ) -> Iterator[list[Point]]:
+        """Embed the passages, sorted by length within a window so that little is padded, and yield points in batches."""
+        from tqdm import tqdm  # noqa: PLC0415
+
+        disable = None if progress is None else not progress
+        with tqdm(total=len(passages), desc="embedding", unit="passage", disable=disable) as bar:
+            for start in range(0, len(passages), EMBED_WINDOW):
+                window = passages[start : start + EMBED_WINDOW]
+                vectors = embeddings.embed_documents(self.embedding, [_embedded_text(e, p) for e, p in window])
+                yield [
+                    _point(entry, passage, vector, digests[entry.entry_id])
+                    for (entry, passage), vector in zip(window, vectors, strict=True)
+                ]
+                bar.update(len(window))
+
+    def _dimensions(self) -> int:
+        if isinstance(self.embedding, embeddings.FastEmbedModel):
+            self.embedding.load(download=True)
+        return len(embeddings.embed_query(self.embedding, "dimensions"))
+
+    def _fingerprint(self, dimensions: int) -> dict[str, str | int]:
+        return {
+            "model": embeddings.identity(self.embedding),
+            "dimensions": dimensions,
+            "passage_size": PASSAGE_SIZE,
+            "payload": PAYLOAD_VERSION,
+        }
+
+    def _check(self, contents: Contents) -> None:
+        """Refuse an index that was built in another way: its answers would look right and be wrong."""
+        ours = self._fingerprint(int(contents.fingerprint.get("dimensions", 0)))
+        differing = [key for key in ours if contents.fingerprint.get(key) != ours[key]]
+        if differing:
+            what = "; ".join(f"{key} {contents.fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing)
+            raise StoreError(f"the index was built with another {what}: run `lookup-knowledge index --rebuild`")
+
+    def retrieve(self, query: str, categories: Sequence[str | None]) -> list[list[Candidate]]:
+        """Return L1's candidates for each category (None: unfiltered), in one round trip to the index.
+
+        Raises:
+            EmbeddingError: the query cannot be embedded.
+            StoreError: the index cannot be reached or used.
+        """
+        if self.index is None:
+            raise StoreError("this knowledge base has no index")
+        if not self._fingerprint_checked:
+            contents = self.index.contents()
+            if contents is None:
+                raise StoreError("there is no index yet: run `lookup-knowledge index` on the knowledge folder")
+            self._check(contents)
+            self._fingerprint_checked = True
+        vector = embeddings.embed_query(self.embedding, query)
+        keys = [None if category is None else category_key(category) for category in categories]
+        return [merging.fuse(lists) for lists in self.index.search(vector, query, keys, SEARCH_LIMIT)]
+
+    def remember(self) -> None:
+        """Keep the index, model and fields in the data folder, for later commands and `open`; never a key."""
+        settings: dict[str, Any] = {"fields": asdict(self.fields)}
+        if isinstance(self.embedding, embeddings.FastEmbedModel):
+            settings["embedding"] = self.embedding.model_name
+        if isinstance(self.index, QdrantIndex):
+            settings["index"] = {"url": self.index.url, "collection": self.index.collection}
+        make_data_folder(self.data_folder)
+        path = self.data_folder / "settings.json"
+        path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+    def close(self) -> None:
+        """Let go of the index. Closing twice is harmless."""
+        if self.index is not None:
+            self.index.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def find_data_folder(folder: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Return the data folder of a knowledge folder, made if need be: in the user's cache if that folder is read-only.
+
+    Raises:
+        DocumentError: there is no such knowledge folder, or `data_dir` cannot be made.
+    """
+    root = Path(folder).expanduser().absolute()
+    if not root.is_dir():
+        raise DocumentError(f"{root} is not a folder: give the folder that holds the Markdown files")
+    if data_dir is not None:
+        chosen = Path(data_dir).expanduser().absolute()
+        if not _is_writable(chosen):
+            raise DocumentError(f"the data folder {chosen} cannot be written: choose another with data_dir")
+        return chosen
+    if _is_writable(root / DATA_FOLDER):
+        return root / DATA_FOLDER
+    from platformdirs import user_cache_path  # noqa: PLC0415
+
+    place = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
+    return user_cache_path("lookup-knowledge") / place
+
+
+def _is_writable(folder: Path) -> bool:
+    """Say whether the data folder can be made and written; permissions alone do not tell on a read-only mount."""
+    try:
+        make_data_folder(folder)
+        probe = folder / f".probe-{uuid.uuid4().hex}"
+        probe.touch()
+        probe.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def make_data_folder(folder: Path) -> None:
+    """Make the data folder, with a `.gitignore` that keeps it out of version control."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", "utf-8")
+
+
+def read_settings(data_folder: Path) -> dict[str, Any]:
+    """Return what `KnowledgeBase.remember` kept, or nothing.
+
+    Raises:
+        DocumentError: the file is damaged.
+    """
+    path = data_folder / "settings.json"
+    try:
+        settings = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise DocumentError(f"{path} cannot be read: delete it and run `lookup-knowledge index` again") from error
+    if not isinstance(settings, dict):
+        raise DocumentError(f"{path} does not hold settings: delete it and run `lookup-knowledge index` again")
+    return settings
+
+
+def remembered_fields(settings: dict[str, Any]) -> FrontmatterFields:
+    """Return the field mapping kept in the settings, or the default one."""
+    return FrontmatterFields(**settings.get("fields", {}))
+
+
+def _index(settings: dict[str, Any], data_folder: Path) -> VectorIndex:
+    if "index" in settings:
+        return QdrantIndex(**settings["index"])
+    return EmbeddedIndex(data_folder / "index")
+
+
+def _digest(entry: Entry) -> str:
+    written = json.dumps(asdict(entry), ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _length(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return len(text) + 3 * sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+
+
+def _embedded_text(entry: Entry, passage: Passage) -> str:
+    return "\n".join(dict.fromkeys(part for part in (entry.title, passage.heading, passage.text) if part))
+
+
+def _point(entry: Entry, passage: Passage, vector: Sequence[float], digest: str) -> Point:
+    sparse = {"passage": _embedded_text(entry, passage)}
+    if passage.number == 0:
+        described = "\n".join((entry.title, *entry.keywords, *entry.entities))
+        sparse |= {"page": f"{described}\n{visible_text(entry.text)}", "frontmatter": described}
+    return Point(
+        entry_id=entry.entry_id,
+        number=passage.number,
+        dense=vector,
+        sparse=sparse,
+        payload={
+            "page_content": passage.text,
+            "metadata": {
+                "entry_id": entry.entry_id,
+                "passage": passage.number,
+                "title": entry.title,
+                "heading": passage.heading,
+                "categories": list(entry.categories),
+                "categories_key": [category_key(category) for category in entry.categories],
+                "keywords": list(entry.keywords),
+                "entities": list(entry.entities),
+                "source": entry.entry_id,
+                "digest": digest,
+            },
+        },
+    )

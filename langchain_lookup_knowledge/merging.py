@@ -1,0 +1,195 @@
+"""From ranked lists to candidates, from hints and candidates to matches, and what the result may claim."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_lookup_knowledge.filters import best_similarity
+from langchain_lookup_knowledge.types import (
+    Candidate,
+    HintEntry,
+    Hints,
+    L1Status,
+    Layer,
+    Match,
+    Matched,
+    Relevance,
+    RetrievalLayer,
+)
+
+RANK_CONSTANT = 60
+"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009)."""
+LIST_WEIGHTS: Mapping[str, float] = {"dense": 1.0, "page": 1.0, "passage": 1.0, "frontmatter": 0.3}
+HINT_WEIGHT = 0.5
+"""Weight of the hinted entries as one more ranked list; only entries with a specific term take part."""
+SNIPPET_CHARS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Dense cosines from which a result may claim medium and high relevance; `calibrated` for the model in use or not."""
+
+    medium: float
+    high: float
+    calibrated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage in a ranked list: the payload stored with it and its score in that list."""
+
+    payload: Mapping[str, Any]
+    score: float
+
+    @property
+    def entry_id(self) -> str:
+        return str(self.payload["metadata"]["entry_id"])
+
+
+def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[Candidate]:
+    """Return one candidate an entry, by weighted reciprocal rank: sum of weight / (60 + rank) over the lists.
+
+    An entry's rank in a list is that of its best passage. The passage shown is the entry's best in the first of "dense",
+    "passage", "page", "frontmatter" that has one. Ties are broken by entry id.
+    """
+    scores: dict[str, float] = defaultdict(float)
+    shown: dict[str, Hit] = {}
+    similarities: dict[str, float] = {}
+    for name, weight in LIST_WEIGHTS.items():
+        ranked: dict[str, Hit] = {}
+        for hit in lists.get(name, ()):
+            ranked.setdefault(hit.entry_id, hit)
+        for rank, (entry_id, hit) in enumerate(ranked.items(), start=1):
+            scores[entry_id] += weight / (RANK_CONSTANT + rank)
+            shown.setdefault(entry_id, hit)
+            if name == "dense":
+                similarities[entry_id] = hit.score
+    order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))
+    return [_candidate(shown[entry_id], scores[entry_id], similarities.get(entry_id)) for entry_id in order]
+
+
+def _candidate(hit: Hit, score: float, similarity: float | None) -> Candidate:
+    metadata = hit.payload["metadata"]
+    return {
+        "entry_id": hit.entry_id,
+        "title": metadata["title"],
+        "categories": list(metadata["categories"]),
+        "source": metadata["source"],
+        "heading": metadata["heading"],
+        "text": hit.payload["page_content"],
+        "score": round(score, 6),
+        "similarity": None if similarity is None else round(similarity, 6),
+    }
+
+
+def above(candidates: Sequence[Candidate], min_similarity: float | None) -> list[Candidate]:
+    """Return the candidates whose dense cosine reaches `min_similarity`; with None, all."""
+    if min_similarity is None:
+        return list(candidates)
+    return [c for c in candidates if c["similarity"] is not None and c["similarity"] >= min_similarity]
+
+
+def merge(
+    hints: Hints,
+    candidates: Sequence[Candidate],
+    *,
+    limit: int,
+    excerpt: Callable[[str], tuple[str, str]],
+) -> list[Match]:
+    """Return the best `limit` matches, one an entry; L0 evidence stands alone when there are no candidates.
+
+    With candidates, the entries that a specific term hints at take part as one more ranked list, and the first of them is
+    always among the matches. `excerpt` gives (heading, text) of an entry that only L0 found.
+    """
+    hinted = {entry["entry_id"]: entry for entry in hints["entries"]}
+    if not candidates:
+        ranked = [(entry["score"], entry_id) for entry_id, entry in hinted.items()]
+        return [_match(hinted[entry_id], None, score, excerpt) for score, entry_id in ranked[:limit]]
+    found = {candidate["entry_id"]: candidate for candidate in candidates}
+    scores = {entry_id: candidate["score"] for entry_id, candidate in found.items()}
+    specific = [entry_id for entry_id, entry in hinted.items() if _is_specific(entry, hints)]
+    for rank, entry_id in enumerate(specific, start=1):
+        scores[entry_id] = scores.get(entry_id, 0.0) + HINT_WEIGHT / (RANK_CONSTANT + rank)
+    order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))[:limit]
+    if specific and not set(specific) & set(order):
+        order[-1] = specific[0]
+    return [_match(hinted.get(i), found.get(i), round(scores[i], 6), excerpt) for i in order]
+
+
+def _is_specific(entry: HintEntry, hints: Hints) -> bool:
+    texts = {entry["title"], *entry["keywords"], *entry["entities"]}
+    return any(term["specific"] and term["text"] in texts for term in hints["terms"])
+
+
+def _match(
+    hint: HintEntry | None, candidate: Candidate | None, score: float, excerpt: Callable[[str], tuple[str, str]]
+) -> Match:
+    layers: list[Layer] = []
+    matched: list[Matched] = []
+    if hint:
+        layers.append("L0")
+        matched += [{"field": "keywords", "text": text} for text in hint["keywords"]]
+        matched += [{"field": "entities", "text": text} for text in hint["entities"]]
+        matched = matched or [{"field": "title", "text": hint["title"]}]
+    if candidate:
+        layers.append("L1")
+        heading, text = candidate["heading"], candidate["text"]
+        matched.append({"field": "text", "text": heading or candidate["title"]})
+        title, categories = candidate["title"], candidate["categories"]
+        entry_id = candidate["entry_id"]
+    else:
+        assert hint is not None
+        entry_id, title, categories = hint["entry_id"], hint["title"], hint["domains"]
+        heading, text = excerpt(entry_id)
+    return {
+        "entry_id": entry_id,
+        "title": title,
+        "categories": list(categories),
+        "source": candidate["source"] if candidate else entry_id,
+        "heading": heading,
+        "snippet": shorten(text, SNIPPET_CHARS),
+        "score": score,
+        "similarity": candidate["similarity"] if candidate else None,
+        "layers": layers,
+        "matched": matched,
+    }
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return at most `limit` characters of `text`, cut at a blank where there is one, the cut marked with `…`."""
+    if len(text) <= limit:
+        return text
+    head = text[: limit - 1]
+    at_blank = head.rsplit(maxsplit=1)[0] if any(c.isspace() for c in head[limit // 2 :]) else head
+    return at_blank.rstrip() + "…"
+
+
+def layer(hints: Hints, candidates: Sequence[Candidate]) -> RetrievalLayer:
+    """Return which layers took part: those that found an entry."""
+    if candidates:
+        return "L0+L1" if hints["entries"] else "L1"
+    return "L0" if hints["entries"] else "none"
+
+
+def assess(
+    hints: Hints, matches: Sequence[Match], candidates: Sequence[Candidate], l1: L1Status, thresholds: Thresholds
+) -> Relevance:
+    """Return what the result may claim. Only a dense similarity supports a semantic claim; keywords alone never do."""
+    if not matches:
+        return {"level": "none", "semantic_support": False, "reason": "nothing matched"}
+    specific = [entry["entry_id"] for entry in hints["entries"] if _is_specific(entry, hints)]
+    if not candidates:
+        level = "medium" if matches[0]["entry_id"] in specific else "low"
+        what = "a specific term" if level == "medium" else "common terms"
+        return {"level": level, "semantic_support": False, "reason": f"keyword match alone, on {what}; L1 {l1}"}
+    best = best_similarity(candidates)
+    note = "" if thresholds.calibrated else "; thresholds are not calibrated for this model"
+    if best < thresholds.medium:
+        reason = f"best similarity {best:.2f} is under {thresholds.medium:.2f}{note}"
+        return {"level": "low", "semantic_support": False, "reason": reason}
+    if best >= thresholds.high:
+        reason = f"best similarity {best:.2f} reaches {thresholds.high:.2f}{note}"
+        return {"level": "high", "semantic_support": True, "reason": reason}
+    reason = f"best similarity {best:.2f} reaches {thresholds.medium:.2f}{note}"
+    return {"level": "medium", "semantic_support": True, "reason": reason}

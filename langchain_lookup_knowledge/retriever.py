@@ -1,0 +1,71 @@
+"""The lookup as a LangChain retriever."""
+
+import json
+from dataclasses import replace
+from typing import Any, Literal
+
+from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from pydantic import ConfigDict, Field, PrivateAttr
+
+from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph, default_recorder
+from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
+from langchain_lookup_knowledge.records import InvocationRecorder
+from langchain_lookup_knowledge.types import LookupOptions, LookupResult
+
+
+class LookupKnowledgeRetriever(BaseRetriever):
+    """Retrieves the matches of a lookup as documents; each call is recorded like a tool call.
+
+    A document's `page_content` is the match's snippet, its `id` the entry id; its metadata hold `title`, `source`,
+    `heading`, `categories`, `score`, `similarity`, `layers`, `matched`, `retrieval_layer` and `invocation_id`.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    knowledge_base: KnowledgeBase
+    k: int = Field(default=5, ge=1, le=100)
+    """Most documents returned; `invoke(query, k=...)` overrides it."""
+    options: LookupOptions = LookupOptions()
+    """How a lookup behaves; its own `k` is not used."""
+    record: Any = "default"
+    """An `InvocationRecorder`; left out, the knowledge base's default; None records nothing."""
+
+    _graphs: dict[int, Any] = PrivateAttr(default_factory=dict)
+
+    def _graph(self, k: int) -> Any:
+        if k not in self._graphs:
+            recorder: InvocationRecorder | None | Literal["default"] = self.record
+            if recorder == "default":
+                self.record = recorder = default_recorder(self.knowledge_base)
+            options = replace(self.options, k=k)
+            self._graphs[k] = create_lookup_knowledge_graph(
+                self.knowledge_base, record=recorder, options=options, checkpointer=False
+            )
+        return self._graphs[k]
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        result = self._graph(k or self.k).invoke({"query": query}, {"callbacks": run_manager.get_child()})
+        return _documents(result)
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        result = await self._graph(k or self.k).ainvoke({"query": query}, {"callbacks": run_manager.get_child()})
+        return _documents(result)
+
+
+def _documents(result: LookupResult) -> list[Document]:
+    kept = ("title", "source", "heading", "categories", "score", "similarity", "layers", "matched")
+    call = {"retrieval_layer": result["retrieval_layer"], "invocation_id": result["invocation_id"]}
+    return [
+        Document(
+            id=match["entry_id"],
+            page_content=match["snippet"],
+            metadata=json.loads(json.dumps({**{key: match[key] for key in kept}, **call})),  # type: ignore[literal-required]
+        )
+        for match in result["matches"]
+    ]

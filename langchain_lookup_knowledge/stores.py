@@ -1,0 +1,477 @@
+"""Where passages live: Qdrant Edge in a folder, or a Qdrant server, behind one Protocol. The only module that imports either.
+
+A passage is one point with named vectors: `dense`, the embedding; `passage`, BM25 of its text; and, on the first passage of
+each entry, `page` and `frontmatter`, BM25 of the whole entry and of its title, keywords and entities.
+"""
+
+import json
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from langchain_lookup_knowledge.errors import StoreError, StoreTimeout
+from langchain_lookup_knowledge.merging import Hit
+
+if TYPE_CHECKING:
+    import qdrant_edge
+    from qdrant_client import QdrantClient
+
+PAYLOAD_VERSION = 1
+SPARSE_VECTORS = ("passage", "page", "frontmatter")
+CATEGORY_FIELD = "metadata.categories_key"
+ENTRY_FIELD = "metadata.entry_id"
+INDEXED_FIELDS = (CATEGORY_FIELD, ENTRY_FIELD)
+"""Every field a filter names has a keyword index: a server in strict mode refuses the filter otherwise."""
+WRITE_BATCH = 256
+
+_POINT_NAMESPACE = uuid.UUID("5f4c2c9e-8d0f-5c57-9d6b-6f2f6f0a7a51")
+
+Ranked = dict[str, list[Hit]]
+Fingerprint = Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One passage to store: `sparse` maps the names of BM25 vectors to the texts they encode."""
+
+    entry_id: str
+    number: int
+    dense: Sequence[float]
+    sparse: Mapping[str, str]
+    payload: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """The id of the passage, the same in every index."""
+        return str(uuid.uuid5(_POINT_NAMESPACE, f"{self.entry_id}\n{self.number}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an index holds: the fingerprint it was built with, and a digest of each entry."""
+
+    fingerprint: Fingerprint
+    digests: Mapping[str, str]
+
+
+class VectorIndex(Protocol):
+    """A place for passages. Every method raises StoreError, with the fix in its message, when it cannot do its work."""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether opening a knowledge base may write this index."""
+
+    def contents(self) -> Contents | None:
+        """Return what the index holds, or None if it was never written."""
+
+    def write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]]) -> None:
+        """Make the index hold `contents`: drop the `removed` entries and add the points, given in batches."""
+
+    def search(self, dense: Sequence[float], text: str, categories: Sequence[str | None], limit: int) -> list[Ranked]:
+        """Return the ranked lists for each category key (None: unfiltered), all in one round trip."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+@cache
+def _bm25() -> "qdrant_edge.Bm25":
+    import qdrant_edge  # noqa: PLC0415
+
+    return qdrant_edge.Bm25(qdrant_edge.Bm25Config(tokenizer=qdrant_edge.TokenizerType.Multilingual))
+
+
+class EmbeddedIndex:
+    """A Qdrant Edge index in a folder, one process writing and any number reading.
+
+    A write builds a new generation beside the current one and then moves the pointer file `CURRENT` to it, so that a
+    reader, and a writer killed at any moment, meets the old state or the new one, never a mix. Readers follow the pointer.
+    """
+
+    embedded = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pointer = folder / "CURRENT"
+        self._lock = threading.Lock()
+        self._open: tuple[str, qdrant_edge.EdgeShard] | None = None
+
+    def _generation(self) -> Path | None:
+        try:
+            name = self._pointer.read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"cannot read the index in {self._folder}: {error.strerror}") from error
+        return self._folder / name
+
+    def contents(self) -> Contents | None:
+        generation = self._generation()
+        if generation is None:
+            return None
+        try:
+            manifest = json.loads((generation / "manifest.json").read_bytes())
+            return Contents(manifest["fingerprint"], manifest["digests"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"the index in {self._folder} is damaged: {_REBUILD}") from error
+
+    def write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]]) -> None:
+        with self._writer(), _translated("the index cannot be written"):
+            current = self._generation()
+            target = self._folder / f"generation-{uuid.uuid4().hex[:12]}"
+            before = self.contents() if current else None
+            if current and before and before.fingerprint == contents.fingerprint:
+                _copy_sparse(current / "shard", target / "shard")
+                shard = _load(target / "shard")
+            else:
+                shard = _create(target / "shard", int(contents.fingerprint["dimensions"]))
+            try:
+                _apply(shard, removed, points)
+                shard.flush()
+            finally:
+                shard.close()
+            _write_durably(target / "manifest.json", json.dumps(_manifest(contents), ensure_ascii=False))
+            _write_durably(self._pointer, target.name)
+            self._remove_all_but(current, target)
+
+    @contextmanager
+    def _writer(self) -> Iterator[None]:
+        from filelock import FileLock, Timeout  # noqa: PLC0415
+
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self._folder / "writer.lock", timeout=0):
+                yield
+        except Timeout as error:
+            raise StoreError(f"another process is writing the index in {self._folder}: wait until it is done") from error
+
+    def _remove_all_but(self, *kept: Path | None) -> None:
+        """Remove old generations. The one before stays, for readers that are about to follow the pointer."""
+        for old in self._folder.glob("generation-*"):
+            if old not in kept:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _shard(self) -> "qdrant_edge.EdgeShard":
+        generation = self._generation()
+        if generation is None:
+            raise StoreError(f"there is no index in {self._folder}: run `lookup-knowledge index` on the knowledge folder")
+        with self._lock:
+            if self._open is None or self._open[0] != generation.name:
+                with _translated("the index cannot be opened"):
+                    self._open = (generation.name, _load(generation / "shard"))
+            return self._open[1]
+
+    def search(self, dense: Sequence[float], text: str, categories: Sequence[str | None], limit: int) -> list[Ranked]:
+        import qdrant_edge as edge  # noqa: PLC0415
+
+        shard = self._shard()
+        sparse = _bm25().embed_query(text)
+        names = ("dense", *(SPARSE_VECTORS if sparse.indices else ()))
+        requests = [
+            edge.QueryRequest(
+                query=edge.Query.Nearest(list(dense) if name == "dense" else sparse, using=name),
+                filter=_edge_filter(CATEGORY_FIELD, category) if category is not None else None,
+                limit=limit,
+                with_payload=True,
+            )
+            for category in categories
+            for name in names
+        ]
+        with _translated("the index cannot be searched"):
+            answers = shard.query_batch(edge.QueryBatchRequest(requests))
+        return _by_category(categories, names, [[Hit(p.payload or {}, p.score) for p in found] for found in answers])
+
+    def close(self) -> None:
+        with self._lock:
+            self._open = None
+
+
+_REBUILD = "run `lookup-knowledge index --rebuild` on the knowledge folder"
+
+
+def _by_category(categories: Sequence[str | None], names: Sequence[str], answers: Sequence[list[Hit]]) -> list[Ranked]:
+    width = len(names)
+    return [dict(zip(names, answers[i * width :][:width], strict=True)) for i in range(len(categories))]
+
+
+def _manifest(contents: Contents) -> dict[str, Any]:
+    return {"fingerprint": dict(contents.fingerprint), "digests": dict(contents.digests)}
+
+
+def _write_durably(path: Path, text: str) -> None:
+    """Replace a file in one step that survives a power cut."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _copy_sparse(source: Path, target: Path, block: int = 1 << 16) -> None:
+    """Copy a shard. Its files are preallocated and mostly holes, which stay holes."""
+    hole = bytes(block)
+    for path in source.rglob("*"):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir(parents=True, exist_ok=True)
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("rb") as reader, copy.open("wb") as writer:
+            while data := reader.read(block):
+                if data == hole[: len(data)]:
+                    writer.seek(len(data), os.SEEK_CUR)
+                else:
+                    writer.write(data)
+            writer.truncate()
+
+
+def _create(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":
+    import qdrant_edge as edge  # noqa: PLC0415
+
+    path.mkdir(parents=True)
+    config = edge.EdgeConfig(
+        vectors={"dense": edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine)},
+        sparse_vectors={name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf) for name in SPARSE_VECTORS},
+        wal_enabled=False,
+    )
+    shard = edge.EdgeShard.create(str(path), config)
+    for field in INDEXED_FIELDS:
+        shard.update(edge.UpdateOperation.create_field_index(field, edge.PayloadSchemaType.Keyword))
+    return shard
+
+
+def _load(path: Path) -> "qdrant_edge.EdgeShard":
+    import qdrant_edge as edge  # noqa: PLC0415
+
+    return edge.EdgeShard.load(str(path))
+
+
+def _apply(shard: "qdrant_edge.EdgeShard", removed: Iterable[str], points: Iterable[Sequence[Point]]) -> None:
+    import qdrant_edge as edge  # noqa: PLC0415
+
+    for entry_id in removed:
+        shard.update(edge.UpdateOperation.delete_points_by_filter(_edge_filter(ENTRY_FIELD, entry_id)))
+    for batch in points:
+        shard.update(
+            edge.UpdateOperation.upsert_points(
+                [
+                    edge.Point(
+                        id=point.id,
+                        vector={
+                            "dense": list(point.dense),
+                            **{name: _bm25().embed_document(text) for name, text in point.sparse.items()},
+                        },
+                        payload=dict(point.payload),
+                    )
+                    for point in batch
+                ]
+            )
+        )
+
+
+def _edge_filter(field: str, value: str) -> "qdrant_edge.Filter":
+    import qdrant_edge as edge  # noqa: PLC0415
+
+    return edge.Filter(must=[edge.FieldCondition(key=field, match=edge.MatchValue(value=value))])
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Turn the errors of Qdrant Edge (PyO3 exceptions of several types) and of the file system into StoreError."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{what}: {error.strerror or error}") from error
+    except Exception as error:  # Edge raises its own Exception subclass, and pyo3 panics derive from BaseException
+        raise StoreError(f"{what} ({type(error).__name__}): {_REBUILD}") from error
+
+
+class QdrantIndex:
+    """A collection on a Qdrant server, cluster or cloud.
+
+    Args:
+        url: `http://host:6333` or `https://...`; `:memory:` is the client's own in-process store, for tests.
+        collection: name of the collection; `kb.sync()` creates it, a lookup never does.
+        api_key: sent with each request, never logged or stored.
+        timeout: seconds a request may take.
+        prefer_grpc: use gRPC where the server offers it.
+        collection_options: passed to `create_collection`: shards, replicas, quantization, ...
+    """
+
+    embedded = False
+
+    def __init__(
+        self,
+        url: str,
+        collection: str,
+        *,
+        api_key: str | None = None,
+        timeout: int = 5,
+        prefer_grpc: bool = False,
+        collection_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.url = url
+        self.collection = collection
+        self._api_key = api_key
+        self._timeout = timeout
+        self._prefer_grpc = prefer_grpc
+        self._collection_options = dict(collection_options or {})
+        self._lock = threading.Lock()
+        self._client: QdrantClient | None = None
+
+    def __repr__(self) -> str:
+        return f"QdrantIndex(collection={self.collection!r})"
+
+    @property
+    def client(self) -> "QdrantClient":
+        """The client, connected at first use."""
+        with self._lock:
+            if self._client is None:
+                self._client = self._call(self._connect)
+            return self._client
+
+    def _connect(self) -> "QdrantClient":
+        from qdrant_client import QdrantClient  # noqa: PLC0415  (1.9 s)
+
+        if self.url == ":memory:":
+            return QdrantClient(location=":memory:")
+        return QdrantClient(
+            url=self.url,
+            api_key=self._api_key,
+            timeout=self._timeout,
+            prefer_grpc=self._prefer_grpc,
+            check_compatibility=False,
+        )
+
+    def _call(self, call: Callable[[], Any]) -> Any:
+        """Run a request and turn each failure into a StoreError that names the fix and holds no secret."""
+        from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse  # noqa: PLC0415
+
+        try:
+            return call()
+        except StoreError:
+            raise
+        except UnexpectedResponse as error:
+            raise StoreError(self._refusal(error.status_code)) from error
+        except ResponseHandlingException as error:
+            if "timeout" in type(error.source).__name__.lower():
+                raise StoreTimeout("the Qdrant server did not answer in time") from error
+            raise StoreError(f"the Qdrant server cannot be reached ({type(error.source).__name__}): check its URL") from error
+        except Exception as error:  # gRPC, local mode and URL parsing each raise their own
+            if "DEADLINE_EXCEEDED" in str(error):
+                raise StoreTimeout("the Qdrant server did not answer in time") from error
+            raise StoreError(f"the Qdrant request failed ({type(error).__name__}): check the URL and collection") from error
+
+    def _refusal(self, status: int | None) -> str:
+        if status in (401, 403):
+            return f"the Qdrant server refuses the API key (HTTP {status}): check api_key"
+        if status == 404:
+            return self._missing
+        return f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})'
+
+    @property
+    def _missing(self) -> str:
+        return f'collection "{self.collection}" does not exist: run `lookup-knowledge index` on the knowledge folder'
+
+    def contents(self) -> Contents | None:
+        contents: Contents | None = self._call(self._contents)
+        return contents
+
+    def _contents(self) -> Contents | None:
+        if not self.client.collection_exists(self.collection):
+            return None
+        metadata = self.client.get_collection(self.collection).config.metadata or {}
+        if "lookup_knowledge" not in metadata:
+            raise StoreError(f'collection "{self.collection}" was not made by this package: choose another name')
+        digests: dict[str, str] = {}
+        offset: Any = None
+        while True:
+            fields = [ENTRY_FIELD, "metadata.digest"]
+            records, offset = self.client.scroll(self.collection, limit=1000, offset=offset, with_payload=fields)
+            for record in records:
+                payload = (record.payload or {})["metadata"]
+                digests[payload["entry_id"]] = payload["digest"]
+            if offset is None:
+                return Contents(metadata["lookup_knowledge"], digests)
+
+    def write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]]) -> None:
+        self._call(lambda: self._write(contents, removed, points))
+
+    def _write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]]) -> None:
+        from qdrant_client import models  # noqa: PLC0415
+
+        if not self.client.collection_exists(self.collection):
+            self._create(contents.fingerprint)
+        for entry_id in removed:
+            self.client.delete(self.collection, models.FilterSelector(filter=_server_filter(ENTRY_FIELD, entry_id)))
+        for batch in points:
+            self.client.upsert(self.collection, [_server_point(point) for point in batch], wait=True)
+
+    def _create(self, fingerprint: Fingerprint) -> None:
+        from qdrant_client import models  # noqa: PLC0415
+
+        idf = models.SparseVectorParams(modifier=models.Modifier.IDF)
+        size = int(fingerprint["dimensions"])
+        self.client.create_collection(
+            self.collection,
+            vectors_config={"dense": models.VectorParams(size=size, distance=models.Distance.COSINE)},
+            sparse_vectors_config=dict.fromkeys(SPARSE_VECTORS, idf),
+            metadata={"lookup_knowledge": dict(fingerprint)},
+            **self._collection_options,
+        )
+        if self.url != ":memory:":
+            for field in INDEXED_FIELDS:
+                self.client.create_payload_index(self.collection, field, models.PayloadSchemaType.KEYWORD)
+
+    def search(self, dense: Sequence[float], text: str, categories: Sequence[str | None], limit: int) -> list[Ranked]:
+        from qdrant_client import models  # noqa: PLC0415
+
+        encoded = _bm25().embed_query(text)
+        sparse = models.SparseVector(indices=encoded.indices, values=encoded.values)
+        names = ("dense", *(SPARSE_VECTORS if encoded.indices else ()))
+        requests = [
+            models.QueryRequest(
+                query=list(dense) if name == "dense" else sparse,
+                using=name,
+                filter=_server_filter(CATEGORY_FIELD, category) if category is not None else None,
+                limit=limit,
+                with_payload=True,
+            )
+            for category in categories
+            for name in names
+        ]
+        answers = self._call(lambda: self.client.query_batch_points(self.collection, requests))
+        hits = [[Hit(point.payload or {}, point.score) for point in answer.points] for answer in answers]
+        return _by_category(categories, names, hits)
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def _server_filter(field: str, value: str) -> Any:
+    from qdrant_client import models  # noqa: PLC0415
+
+    return models.Filter(must=[models.FieldCondition(key=field, match=models.MatchValue(value=value))])
+
+
+def _server_point(point: Point) -> Any:
+    from qdrant_client import models  # noqa: PLC0415
+
+    vectors: dict[str, Any] = {"dense": list(point.dense)}
+    for name, text in point.sparse.items():
+        encoded = _bm25().embed_document(text)
+        vectors[name] = models.SparseVector(indices=encoded.indices, values=encoded.values)
+    return models.PointStruct(id=point.id, vector=vectors, payload=dict(point.payload))

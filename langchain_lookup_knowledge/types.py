@@ -1,0 +1,234 @@
+"""Shapes shared by every module: options, problems, and the JSON of a result."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+FilterMode = Literal["guarded", "strict", "off"]
+RecordMode = Literal["best_effort", "required"]
+Layer = Literal["L0", "L1"]
+Status = Literal["ok", "degraded", "no_match", "invalid_query", "refused"]
+RetrievalLayer = Literal["L0", "L1", "L0+L1", "none"]
+FilterReason = Literal["single_domain", "no_domain", "several_domains", "off"]
+L1Status = Literal["ok", "empty", "below_threshold", "failed", "timeout", "unavailable", "disabled", "skipped"]
+RelevanceLevel = Literal["high", "medium", "low", "none"]
+Recorded = Literal["stored", "spooled", "failed", "off"]
+Field = Literal["title", "keywords", "entities"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A file or field that was not used as written, and why.
+
+    `path` is relative to the knowledge folder; `line` counts from 1, and is None where no line is to blame.
+    """
+
+    path: str
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{place}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontmatterFields:
+    """Which frontmatter keys hold what.
+
+    `title`: the first name that has a value wins; then the first heading; then the file name.
+    `keywords`, `category`, `entities`: the values of all names, together, in this order.
+    `category_from_path`: an entry without a category in its frontmatter gets the first N folders of its path as one
+    category (2 makes `manuals/engine` of `manuals/engine/install/ubuntu.md`); 0 turns this off.
+    """
+
+    title: tuple[str, ...] = ("title",)
+    keywords: tuple[str, ...] = ("keywords", "tags")
+    category: tuple[str, ...] = ("category", "categories", "domain")
+    entities: tuple[str, ...] = ("entities", "aliases")
+    category_from_path: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("title", "keywords", "category", "entities"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not all(isinstance(key, str) for key in value):
+                raise ValueError(f"FrontmatterFields.{name} takes a tuple of key names, not {value!r}")
+            object.__setattr__(self, name, tuple(value))
+        if self.category_from_path < 0:
+            raise ValueError(f"category_from_path counts folders, so it is 0 or more, not {self.category_from_path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupOptions:
+    """How a lookup behaves.
+
+    `k`: most matches in a result, 1 to 100, one an entry.
+    `filter_mode`: "guarded" sends the category filter with an unfiltered probe beside it and relaxes a filter that hides
+    clearly better candidates; "strict" sends the filter alone; "off" never filters.
+    `min_similarity`: candidates whose dense cosine (-1 to 1) is lower do not count; None keeps all.
+    `l1_enabled`: False answers from L0 alone.
+    `l1_timeout`: seconds L1 may take, embedding the query included.
+    `max_chars`: most characters of the text handed to the model, at least 500.
+    `record_mode`: "best_effort" answers even if the call could not be recorded; "required" does not.
+    `scope_fields`: reserved; must be empty.
+    """
+
+    k: int = 5
+    filter_mode: FilterMode = "guarded"
+    min_similarity: float | None = None
+    l1_enabled: bool = True
+    l1_timeout: float = 2.0
+    max_chars: int = 6000
+    record_mode: RecordMode = "best_effort"
+    scope_fields: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= 100:
+            raise ValueError(f"k must be 1 to 100, not {self.k}")
+        if self.filter_mode not in ("guarded", "strict", "off"):
+            raise ValueError(f'filter_mode must be "guarded", "strict" or "off", not {self.filter_mode!r}')
+        if self.min_similarity is not None and not -1 <= self.min_similarity <= 1:
+            raise ValueError(f"min_similarity is a cosine, -1 to 1, not {self.min_similarity}")
+        if not self.l1_timeout > 0:
+            raise ValueError(f"l1_timeout must be more than 0 seconds, not {self.l1_timeout}")
+        if self.max_chars < 500:
+            raise ValueError(f"max_chars must be at least 500, not {self.max_chars}")
+        if self.record_mode not in ("best_effort", "required"):
+            raise ValueError(f'record_mode must be "best_effort" or "required", not {self.record_mode!r}')
+        if self.scope_fields:
+            raise ValueError("scope_fields is not supported yet: use one knowledge base for each tenant")
+
+
+class HintEntry(TypedDict):
+    """An entry whose title, keywords or entities stand in the query; `score` is comparable within one query only."""
+
+    entry_id: str
+    title: str
+    domains: list[str]
+    keywords: list[str]
+    entities: list[str]
+    score: float
+
+
+class HintTerm(TypedDict):
+    """One term found in the query, and what it is worth.
+
+    `span`: [start, end) in the query as given, in code points. `kind`: how it matched. `files`: how many entries hold the
+    term anywhere in their text. `specific`: whether it may name a domain; `reason` says why or why not.
+    """
+
+    text: str
+    field: Field
+    span: list[int]
+    kind: str
+    files: int
+    specific: bool
+    reason: str
+
+
+class Hints(TypedDict):
+    """What L0 found. `domains` holds the categories that specific terms name; the entries' own hold all of theirs."""
+
+    titles: list[str]
+    keywords: list[str]
+    domains: list[str]
+    entities: list[str]
+    entries: list[HintEntry]
+    terms: list[HintTerm]
+
+
+class FilterChoice(TypedDict):
+    """The category filter sent to L1, if any, and why; `relaxed` says that it was taken back."""
+
+    category: str | None
+    reason: FilterReason
+    relaxed: bool
+
+
+class L1Report(TypedDict):
+    """How L1 took part: `candidates` is how many entries it found, `elapsed_ms` the time it took."""
+
+    status: L1Status
+    reason: str | None
+    candidates: int
+    elapsed_ms: float
+
+
+class Candidate(TypedDict):
+    """An entry that L1 found: its best passage.
+
+    `score` is the fused rank score, `similarity` the dense cosine (None: found by words alone).
+    """
+
+    entry_id: str
+    title: str
+    categories: list[str]
+    source: str
+    heading: str
+    text: str
+    score: float
+    similarity: float | None
+
+
+class Matched(TypedDict):
+    """Why an entry matched: a field of its frontmatter, or "text" for L1, and the text that matched."""
+
+    field: str
+    text: str
+
+
+class Match(TypedDict):
+    """One entry of the result; `score` orders the matches of one result and means nothing across results."""
+
+    entry_id: str
+    title: str
+    categories: list[str]
+    source: str
+    heading: str
+    snippet: str
+    score: float
+    similarity: float | None
+    layers: list[Layer]
+    matched: list[Matched]
+
+
+class Relevance(TypedDict):
+    """What the result claims: `semantic_support` is True only when the dense similarity supports the claim."""
+
+    level: RelevanceLevel
+    semantic_support: bool
+    reason: str
+
+
+class LookupResult(TypedDict):
+    """The output of the graph and the artifact of the tool: plain JSON types all the way down."""
+
+    invocation_id: str
+    query: str
+    status: Status
+    retrieval_layer: RetrievalLayer
+    primary: Match | None
+    matches: list[Match]
+    relevance: Relevance
+    hints: Hints
+    filter: FilterChoice
+    l1: L1Report
+    recorded: Recorded
+
+
+class Invocation(TypedDict):
+    """A recorded call: one row of `tool_invocation`; times in milliseconds, `created_at` in ISO 8601, UTC."""
+
+    id: str
+    tool_name: str
+    query: str
+    status: Status
+    retrieval_layer: RetrievalLayer
+    retrieval_details: dict[str, Any]
+    l1_status: L1Status
+    result_count: int
+    primary_entry_id: str | None
+    duration_ms: float
+    thread_id: str | None
+    run_id: str | None
+    tool_call_id: str | None
+    created_at: str
