@@ -33,7 +33,7 @@ _MODULES = {
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = [  # noqa: PLE0604, RUF022  (the names are those of _MODULES; a test holds both lists together)
+__all__ = [
     "DocumentError",
     "EmbeddingError",
     "FastEmbedModel",

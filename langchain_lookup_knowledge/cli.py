@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lookup-knowledge", description="Look up passages in a folder of Markdown files.")
+    parser = argparse.ArgumentParser(
+        prog="lookup-knowledge", description="Look up passages in a folder of Markdown files."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     index = commands.add_parser("index", help="bring the vector index in step with the folder; remembers its options")
@@ -48,9 +50,13 @@ def _parser() -> argparse.ArgumentParser:
     index.add_argument("--keywords", metavar="KEY,...", help="frontmatter keys of keywords")
     index.add_argument("--category", metavar="KEY,...", help="frontmatter keys of the category")
     index.add_argument("--entities", metavar="KEY,...", help="frontmatter keys of entities")
-    index.add_argument("--category-from-path", metavar="N", type=int, help="category from the first N folders of the path")
+    index.add_argument(
+        "--category-from-path", metavar="N", type=int, help="category from the first N folders of the path"
+    )
     index.add_argument("--model", metavar="NAME", help="FastEmbed model; fetched if it is not on this machine")
-    index.add_argument("--url", help="a Qdrant server instead of the embedded index; the key is read from QDRANT_API_KEY")
+    index.add_argument(
+        "--url", help="a Qdrant server instead of the embedded index; the key is read from QDRANT_API_KEY"
+    )
     index.add_argument("--collection", help="its collection; by default the name of the folder")
     index.add_argument("--rebuild", action="store_true", help="embed everything anew, also after a change of model")
     index.add_argument("--allow-empty", action="store_true", help="let an empty folder empty the index")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import frontmatter
 import yaml
+from frontmatter.default_handlers import YAMLHandler
 
 from langchain_lookup_knowledge.errors import DocumentError
 from langchain_lookup_knowledge.types import FrontmatterFields, Problem
@@ -16,7 +16,7 @@ from langchain_lookup_knowledge.types import FrontmatterFields, Problem
 SUFFIXES = (".md", ".markdown", ".mdx")
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
-_HEADER = frontmatter.YAMLHandler()
+_HEADER = YAMLHandler()
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -28,7 +28,7 @@ _MODULE_LINE = re.compile(r"""import\s(?:.+\sfrom\s+)?['"]|export\s+(?:const|let
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the knowledge base. `entry_id` is its path in the folder, with `/`, in NFC; `text` is its Markdown body."""
+    """A file of the knowledge base; `entry_id` is its path in the folder, with `/`, in NFC, `text` its Markdown body."""
 
     entry_id: str
     title: str
@@ -106,7 +106,7 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def _decode(data: bytes) -> str:
-    """Decode UTF-8, or UTF-16 that says so with a byte order mark; line ends become newlines, NUL a replacement mark."""
+    """Decode UTF-8, or UTF-16 with a byte order mark; line ends become newlines, NUL a replacement mark."""
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     return unicodedata.normalize("NFC", text)
@@ -132,7 +132,7 @@ def _read_entry(name: str, text: str, fields: FrontmatterFields, problems: list[
 
 
 class _Header:
-    """The frontmatter of one file, kept as YAML nodes: values stay as written (`1.10`, `on`) and anchors never expand."""
+    """The frontmatter of one file, as YAML nodes: values stay as written (`1.10`, `on`) and anchors never expand."""
 
     def __init__(self, name: str, nodes: dict[str, yaml.Node], first_line: int, problems: list[Problem]) -> None:
         self._name = name
@@ -166,7 +166,7 @@ class _Header:
             return nothing, body
         if not isinstance(node, yaml.MappingNode):
             message = "the frontmatter is not a mapping of keys to values; the whole file is used as text"
-            problems.append(Problem(name, first_line, message))
+            problems.append(Problem(name, first_line + node.start_mark.line, message))
             return nothing, text
         header = cls(name, {}, first_line, problems)
         header._add(node)
@@ -179,13 +179,16 @@ class _Header:
                 continue
             if key.value in self._nodes:
                 self._report(key, f"the key {key.value!r} is written twice; the last one counts")
-            self._nodes[key.value] = value
+            if isinstance(value, yaml.MappingNode) and any(not isinstance(k, yaml.ScalarNode) for k, _ in value.value):
+                self._report(value, f"{key.value}: looks like a template that was not filled in; ignored")
+            else:
+                self._nodes[key.value] = value
 
     def _report(self, node: yaml.Node, message: str) -> None:
         self._problems.append(Problem(self._name, self._first_line + node.start_mark.line, message))
 
     def values(self, keys: Sequence[str], *, split: bool = True) -> tuple[str, ...]:
-        """Return the values under `keys`, together, without doubles; a plain string is split at commas and semicolons."""
+        """Return the values under `keys`, together, without doubles; a string is split at commas and semicolons."""
         found = (value for key in keys for value in self._values(key, split=split))
         return tuple(dict.fromkeys(found))
 
@@ -206,7 +209,7 @@ class _Header:
 
 
 def _scalar(node: yaml.ScalarNode) -> str:
-    is_null = node.style is None and node.value in _NULLS
+    is_null = not node.style and node.value in _NULLS  # plain style is None in one YAML loader, "" in the other
     return "" if is_null else unicodedata.normalize("NFC", node.value)
 
 
@@ -252,7 +255,8 @@ def _blocks(body: str) -> Iterator[tuple[bool, str]]:
 
 def sections(body: str) -> Iterator[tuple[int, str, str]]:
     """Yield (heading level, heading, text below it) in order; the text before the first heading has level 0."""
-    level, heading, lines = 0, "", []
+    level, heading = 0, ""
+    lines: list[str] = []
     for is_code, block in _blocks(body):
         for line in block.splitlines(keepends=True):
             found = None if is_code else _HEADING.match(line.rstrip("\n"))
@@ -265,26 +269,34 @@ def sections(body: str) -> Iterator[tuple[int, str, str]]:
 
 
 def split_passages(entry: Entry, *, size: int, length: Callable[[str], int]) -> list[Passage]:
-    """Split an entry at its headings, and each section into pieces of at most `size`, as `length` measures text.
+    """Split an entry at its headings into passages of at most `size`, as `length` measures text.
 
-    An entry without text gives one passage, its title.
+    Short neighbouring sections share a passage, with their headings in its text; a long section is cut into pieces at
+    paragraphs, lines or words. An entry without text gives one passage, its title.
     """
     from langchain_text_splitters import Language, RecursiveCharacterTextSplitter  # noqa: PLC0415  (0.3 s)
 
+    markdown = RecursiveCharacterTextSplitter.get_separators_for_language(Language.MARKDOWN)
     splitter = RecursiveCharacterTextSplitter(
-        separators=[*RecursiveCharacterTextSplitter.get_separators_for_language(Language.MARKDOWN)[1:-1], "。", "，", ""],
+        separators=[*markdown[1:-1], "。", "，", ""],
         is_separator_regex=True,
         keep_separator="end",
         chunk_size=size,
         chunk_overlap=0,
         length_function=length,
     )
-    passages: list[Passage] = []
+    pieces: list[tuple[str, str]] = []
     path: list[tuple[int, str]] = []
     for level, heading, text in sections(visible_text(entry.text)):
         if heading:
             path = [step for step in path if step[0] < level] + [(level, one_line(heading))]
         above = " > ".join(title for _, title in path)
-        passages += [Passage(0, above, piece) for piece in splitter.split_text(text) if piece.strip()]
-    passages = passages or [Passage(0, "", entry.title)]
-    return [Passage(number, passage.heading, passage.text.strip()) for number, passage in enumerate(passages)]
+        body = text.strip()
+        last = pieces[-1][1] if pieces else ""
+        together = f"{last}\n\n{'#' * level} {heading}\n\n{body}" if heading else body
+        if last and length(together) <= size:
+            pieces[-1] = (pieces[-1][0], together)
+        elif body:
+            pieces += [(above, piece.strip()) for piece in splitter.split_text(body) if piece.strip()]
+    pieces = pieces or [("", entry.title)]
+    return [Passage(number, heading, text) for number, (heading, text) in enumerate(pieces)]

@@ -55,12 +55,16 @@ class FastEmbedModel(Embeddings):
             return _load_bundled(self._threads)
         known = {model["model"] for model in TextEmbedding.list_supported_models()}
         if self.model_name not in known:
-            raise EmbeddingError(f"FastEmbed knows no model {self.model_name!r}; see TextEmbedding.list_supported_models()")
+            raise EmbeddingError(
+                f"FastEmbed knows no model {self.model_name!r}; see TextEmbedding.list_supported_models()"
+            )
         try:
             return TextEmbedding(self.model_name, threads=self._threads, local_files_only=not download)
         except Exception as error:
             fix = "check the network" if download else "run `lookup-knowledge index` with network once"
-            raise EmbeddingError(f"cannot load the model {self.model_name!r} ({type(error).__name__}): {fix}") from error
+            raise EmbeddingError(
+                f"cannot load the model {self.model_name!r} ({type(error).__name__}): {fix}"
+            ) from error
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return one vector of unit length a text, in order."""
@@ -103,7 +107,9 @@ def as_embeddings(embedding: Embeddings | str | None) -> Embeddings:
         return embedding
     if embedding is None or isinstance(embedding, str):
         return FastEmbedModel(embedding or DEFAULT_MODEL)
-    raise ValueError(f"embedding takes a LangChain Embeddings or a FastEmbed model name, not {type(embedding).__name__}")
+    raise ValueError(
+        f"embedding takes a LangChain Embeddings or a FastEmbed model name, not {type(embedding).__name__}"
+    )
 
 
 def identity(embedding: Embeddings) -> str:

@@ -1,4 +1,4 @@
-"""The lookup as a LangGraph graph: `l0_hints -> choose_filter -> l1_retrieve -> merge_with_fallback -> record_invocation`."""
+"""The lookup as a LangGraph graph: five steps, from the query to a recorded result."""
 
 import logging
 import threading
@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.runtime import Runtime
+from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import embeddings, merging
@@ -72,7 +72,7 @@ class LookupState(TypedDict, total=False):
 def create_lookup_knowledge_graph(
     kb: KnowledgeBase,
     *,
-    record: InvocationRecorder | None | Literal["default"] = "default",
+    record: InvocationRecorder | Literal["default"] | None = "default",
     options: LookupOptions | None = None,
     checkpointer: bool | None = None,
 ) -> CompiledStateGraph[LookupState, None, LookupInput, LookupResult]:
@@ -124,7 +124,7 @@ NO_HINTS: Hints = {"titles": [], "keywords": [], "domains": [], "entities": [], 
 
 
 def _is_blank(query: object) -> bool:
-    return not isinstance(query, str) or not any(c.isalnum() or ord(c) > 0x2000 and c.isprintable() for c in query)
+    return not isinstance(query, str) or not any(c.isalnum() or (ord(c) > 0x2000 and c.isprintable()) for c in query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +196,20 @@ class _Steps:
         if kept:
             return _report("ok", None, len(kept), started)
         if found:
-            reason = f"best similarity {best_similarity(found):.3f} is under min_similarity {self.options.min_similarity}"
+            best = best_similarity(found)
+            reason = f"best similarity {best:.3f} is under min_similarity {self.options.min_similarity}"
             return _report("below_threshold", reason, 0, started)
         return _report("empty", "no passage was found", 0, started)
 
     def merge_with_fallback(self, state: LookupState) -> LookupState:
         hints, candidates = state["hints"], state["candidates"]
-        matches = merging.merge(hints, candidates, limit=self.options.k, excerpt=self.kb.excerpt)
+        matches = merging.merge(
+            hints,
+            candidates,
+            limit=self.options.k,
+            excerpt=self.kb.excerpt,
+            weigh_hints=not state["filter"]["relaxed"],
+        )
         thresholds = embeddings.thresholds(self.kb.embedding)
         return {
             "status": _status(matches, state["l1"]["status"]),
@@ -212,11 +219,11 @@ class _Steps:
             "relevance": merging.assess(hints, matches, candidates, state["l1"]["status"], thresholds),
         }
 
-    def record_invocation(self, state: LookupState, config: RunnableConfig, runtime: Runtime) -> LookupState:
+    def record_invocation(self, state: LookupState, config: RunnableConfig) -> LookupState:
         if self.recorder is None:
             return {"recorded": "off"}
         try:
-            self.recorder.record(_invocation(state, config, runtime))
+            self.recorder.record(_invocation(state, config))
         except RecordError as error:
             logger.error("the invocation was not recorded: %s", error)
             if self.options.record_mode == "required":
@@ -271,21 +278,22 @@ def call_with_deadline(call: Callable[[], T], seconds: float) -> T:
     return outcome[0]
 
 
-def _run_id(config: RunnableConfig, runtime: Runtime) -> str | None:
+def _run_id(config: RunnableConfig) -> str | None:
     """Return the id of the graph's run in the trace, or of this step's where the caller gave the graph none."""
-    run_id = runtime.execution_info.run_id if runtime.execution_info else None
+    execution = get_runtime().execution_info
+    run_id = execution.run_id if execution else None
     run_id = run_id or getattr(config.get("callbacks"), "parent_run_id", None)
     return None if run_id is None else str(run_id)
 
 
-def _invocation(state: LookupState, config: RunnableConfig, runtime: Runtime) -> Invocation:
+def _invocation(state: LookupState, config: RunnableConfig) -> Invocation:
     metadata = config.get("metadata") or {}
     thread_id = (config.get("configurable") or {}).get("thread_id")
     details = {
         "l0_hints": state["hints"],
         "filter": state["filter"],
         "l1": state["l1"],
-        "matches": [{key: match[key] for key in ("entry_id", "score", "layers")} for match in state["matches"]],  # type: ignore[literal-required]
+        "matches": [{key: match[key] for key in ("entry_id", "score", "layers")} for match in state["matches"]],
         "relevance": state["relevance"],
     }
     return {
@@ -300,7 +308,7 @@ def _invocation(state: LookupState, config: RunnableConfig, runtime: Runtime) ->
         "primary_entry_id": state["primary"]["entry_id"] if state["primary"] else None,
         "duration_ms": round((time.time() - state["started_at"]) * 1000, 3),
         "thread_id": None if thread_id is None else str(thread_id),
-        "run_id": _run_id(config, runtime),
+        "run_id": _run_id(config),
         "tool_call_id": metadata.get("tool_call_id"),
         "created_at": datetime.fromtimestamp(state["started_at"], UTC).isoformat(),
     }

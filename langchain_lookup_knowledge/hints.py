@@ -1,9 +1,9 @@
 """L0: which titles, keywords and entities stand in a query, and which of them can be trusted to name a domain.
 
-A *term* is a title, keyword or entity as written in the frontmatter. Texts are cut into tokens: words, runs of katakana,
-emoji, and single characters of scripts written without blanks. Terms stand in a dictionary under their token keys, so a
-lookup costs a few dictionary look-ups per query token, however many terms there are. A key is loose (accents and English
-plural endings are gone); each term found under it is then held against the query as written: symbols that belong to the
+A *term* is a title, keyword or entity as written in the frontmatter. Texts are cut into tokens: words, runs of
+katakana, emoji, and single characters of scripts written without blanks. Terms stand in a dictionary under their token keys, so
+a lookup costs a few dictionary look-ups per query token, however many terms there are. A key is loose (accents and
+English plural endings are gone); each term found under it is then held against the query as written: symbols that belong to the
 term, what stands between its words, and, where a name collides with a common word, its case.
 """
 
@@ -11,8 +11,9 @@ import math
 import unicodedata
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import regex
@@ -99,7 +100,7 @@ def _split_tokens(text: str, tokens: Sequence[_Token]) -> list[_Token]:
     for token in tokens:
         word = text[token.start : token.end]
         edges = [0, *(match.start() for match in _CAMEL.finditer(word)), len(word)]
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges):
             cut.append(_Token(token.start + start, token.start + end, token.spaceless, *_fold(word[start:end])))
     return cut
 
@@ -128,7 +129,7 @@ class _Term:
     after: str
     cased: bool
     spaceless: bool
-    entries: list[int] = field(default_factory=list)
+    entries: list[int]
     files: int = 0
 
     def kind(self, query: str, tokens: Sequence[_Token], first: int, last: int) -> str | None:
@@ -196,8 +197,13 @@ class HintIndex:
 
     def _add_entry(self, position: int, entry: Entry) -> None:
         ignored = []
-        for name, texts in (("title", (entry.title,)), ("keywords", entry.keywords), ("entities", entry.entities)):
-            for text in texts:
+        texts: dict[Field, Sequence[str]] = {
+            "title": [entry.title],
+            "keywords": entry.keywords,
+            "entities": entry.entities,
+        }
+        for name in FIELDS:
+            for text in texts[name]:
                 if self._is_too_common(text):
                     if name != "title":
                         ignored.append(text)
@@ -235,7 +241,7 @@ class HintIndex:
     def _register(self, position: int, text: str, field: Field, tokens: Sequence[_Token], *, cased: bool) -> None:
         keys = tuple(token.key for token in tokens)
         exact = tuple(token.exact for token in tokens)
-        gaps = tuple(_IGNORED.sub("", text[a.end : b.start]) for a, b in zip(tokens, tokens[1:], strict=False))
+        gaps = tuple(_IGNORED.sub("", text[a.end : b.start]) for a, b in pairwise(tokens))
         before, after = text[: tokens[0].start].strip(), _IGNORED.sub("", text[tokens[-1].end :]).strip()
         bucket = self._terms.setdefault(keys, [])
         for term in bucket:

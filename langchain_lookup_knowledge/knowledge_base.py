@@ -27,7 +27,8 @@ logger = logging.getLogger("langchain_lookup_knowledge")
 DATA_FOLDER = ".lookup-knowledge"
 PASSAGE_SIZE = 800
 """Most characters of a passage; a character of a script written without blanks counts as four, as it does in tokens."""
-EMBED_WINDOW = 512
+EMBED_WINDOW = 64
+"""Passages embedded, stored and shown on the progress bar at a time."""
 SEARCH_LIMIT = 30
 """Passages asked for in each ranked list."""
 
@@ -64,7 +65,12 @@ class KnowledgeBase:
     """The entries of a folder, ready for lookups. Made by `open`; closed by `close` or a `with` block."""
 
     def __init__(
-        self, folder: Path, data_folder: Path, index: VectorIndex | None, embedding: Embeddings, fields: FrontmatterFields
+        self,
+        folder: Path,
+        data_folder: Path,
+        index: VectorIndex | None,
+        embedding: Embeddings,
+        fields: FrontmatterFields,
     ) -> None:
         self.folder = folder
         self.data_folder = data_folder
@@ -81,7 +87,7 @@ class KnowledgeBase:
         cls,
         folder: str | os.PathLike[str],
         *,
-        index: QdrantIndex | None | Remembered = REMEMBERED,
+        index: QdrantIndex | Remembered | None = REMEMBERED,
         embedding: Embeddings | str | None = None,
         fields: FrontmatterFields | None = None,
         data_dir: str | os.PathLike[str] | None = None,
@@ -101,8 +107,8 @@ class KnowledgeBase:
             progress: True shows a bar while passages are embedded, False none; None shows it on a terminal.
 
         Raises:
-            DocumentError: the folder cannot be read, or the data folder cannot be made. A server, model or index out of reach does not raise: the lookup
-                says so.
+            DocumentError: the folder cannot be read, or the data folder cannot be made. A server, model or index out of
+                reach does not raise: the lookup says so.
         """
         root = Path(folder).expanduser().absolute()
         data_folder = find_data_folder(root, data_dir)
@@ -180,7 +186,9 @@ class KnowledgeBase:
         before = None if rebuild else self.index.contents()
         known = before.digests if before else {}
         if known and not entries and not allow_empty:
-            raise StoreError(f"{self.folder} has no entries any more: pass --allow-empty if the index should be emptied")
+            raise StoreError(
+                f"{self.folder} has no entries any more: pass --allow-empty if the index should be emptied"
+            )
         digests = {entry_id: _digest(entry) for entry_id, entry in entries.items()}
         changed = [entry_id for entry_id, digest in digests.items() if known.get(entry_id) != digest]
         gone = [entry_id for entry_id in known if entry_id not in digests]
@@ -190,7 +198,9 @@ class KnowledgeBase:
         if before is None or changed or gone:
             dimensions = before.fingerprint["dimensions"] if before else self._dimensions()
             contents = Contents(self._fingerprint(int(dimensions)), digests)
-            passages = [(entries[i], p) for i in changed for p in split_passages(entries[i], size=PASSAGE_SIZE, length=_length)]
+            passages = [
+                (entries[i], p) for i in changed for p in split_passages(entries[i], size=PASSAGE_SIZE, length=_length)
+            ]
             stale = [*gone, *(entry_id for entry_id in changed if entry_id in known)]
             self.index.write(contents, stale, self._points(passages, digests, progress))
             report = SyncReport(len(entries), len(passages), len(changed), len(gone))
@@ -200,9 +210,10 @@ class KnowledgeBase:
     def _points(
         self, passages: Sequence[tuple[Entry, Passage]], digests: dict[str, str], progress: bool | None
     ) -> Iterator[list[Point]]:
-        """Embed the passages, sorted by length within a window so that little is padded, and yield points in batches."""
+        """Embed the passages, longest first so that little is padded, and yield points in batches."""
         from tqdm import tqdm  # noqa: PLC0415
 
+        passages = sorted(passages, key=lambda pair: -len(pair[1].text))
         disable = None if progress is None else not progress
         with tqdm(total=len(passages), desc="embedding", unit="passage", disable=disable) as bar:
             for start in range(0, len(passages), EMBED_WINDOW):

@@ -15,6 +15,7 @@ from langchain_lookup_knowledge.types import (
     Match,
     Matched,
     Relevance,
+    RelevanceLevel,
     RetrievalLayer,
 )
 
@@ -96,11 +97,13 @@ def merge(
     *,
     limit: int,
     excerpt: Callable[[str], tuple[str, str]],
+    weigh_hints: bool = True,
 ) -> list[Match]:
     """Return the best `limit` matches, one an entry; L0 evidence stands alone when there are no candidates.
 
     With candidates, the entries that a specific term hints at take part as one more ranked list, and the first of them is
-    always among the matches. `excerpt` gives (heading, text) of an entry that only L0 found.
+    always among the matches. `excerpt` gives (heading, text) of an entry that only L0 found. `weigh_hints` is off where a
+    filter had to be relaxed: there the hints have just been shown to mislead.
     """
     hinted = {entry["entry_id"]: entry for entry in hints["entries"]}
     if not candidates:
@@ -109,8 +112,9 @@ def merge(
     found = {candidate["entry_id"]: candidate for candidate in candidates}
     scores = {entry_id: candidate["score"] for entry_id, candidate in found.items()}
     specific = [entry_id for entry_id, entry in hinted.items() if _is_specific(entry, hints)]
+    weight = HINT_WEIGHT if weigh_hints else 0.0
     for rank, entry_id in enumerate(specific, start=1):
-        scores[entry_id] = scores.get(entry_id, 0.0) + HINT_WEIGHT / (RANK_CONSTANT + rank)
+        scores[entry_id] = scores.get(entry_id, 0.0) + weight / (RANK_CONSTANT + rank)
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))[:limit]
     if specific and not set(specific) & set(order):
         order[-1] = specific[0]
@@ -180,7 +184,7 @@ def assess(
         return {"level": "none", "semantic_support": False, "reason": "nothing matched"}
     specific = [entry["entry_id"] for entry in hints["entries"] if _is_specific(entry, hints)]
     if not candidates:
-        level = "medium" if matches[0]["entry_id"] in specific else "low"
+        level: RelevanceLevel = "medium" if matches[0]["entry_id"] in specific else "low"
         what = "a specific term" if level == "medium" else "common terms"
         return {"level": level, "semantic_support": False, "reason": f"keyword match alone, on {what}; L1 {l1}"}
     best = best_similarity(candidates)

@@ -74,7 +74,9 @@ class SQLInvocationRecorder:
             try:
                 self._engine = sa.create_engine(url_or_engine, json_serializer=_to_json)
             except (SQLAlchemyError, ImportError) as error:
-                raise RecordError(f"the record database URL cannot be used ({type(error).__name__}): check it") from error
+                raise RecordError(
+                    f"the record database URL cannot be used ({type(error).__name__}): check it"
+                ) from error
         else:
             self._engine = url_or_engine
         if self._engine.dialect.name == "sqlite":
@@ -119,7 +121,9 @@ class SQLInvocationRecorder:
         missing = sorted(column.name for column in tool_invocation.columns if column.name not in present)
         if missing:
             listed = ", ".join(missing)
-            raise RecordError(f"the table tool_invocation lacks the columns {listed}: use another database, or add them")
+            raise RecordError(
+                f"the table tool_invocation lacks the columns {listed}: use another database, or add them"
+            )
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:

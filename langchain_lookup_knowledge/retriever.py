@@ -36,7 +36,7 @@ class LookupKnowledgeRetriever(BaseRetriever):
 
     def _graph(self, k: int) -> Any:
         if k not in self._graphs:
-            recorder: InvocationRecorder | None | Literal["default"] = self.record
+            recorder: InvocationRecorder | Literal["default"] | None = self.record
             if recorder == "default":
                 self.record = recorder = default_recorder(self.knowledge_base)
             options = replace(self.options, k=k)

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from langchain_lookup_knowledge.errors import StoreError, StoreTimeout
+from langchain_lookup_knowledge.errors import LookupKnowledgeError, StoreError, StoreTimeout
 from langchain_lookup_knowledge.merging import Hit
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ class EmbeddedIndex:
             with FileLock(self._folder / "writer.lock", timeout=0):
                 yield
         except Timeout as error:
-            raise StoreError(f"another process is writing the index in {self._folder}: wait until it is done") from error
+            raise StoreError(
+                f"another process is writing the index in {self._folder}: wait until it is done"
+            ) from error
 
     def _remove_all_but(self, *kept: Path | None) -> None:
         """Remove old generations. The one before stays, for readers that are about to follow the pointer."""
@@ -161,7 +163,9 @@ class EmbeddedIndex:
     def _shard(self) -> "qdrant_edge.EdgeShard":
         generation = self._generation()
         if generation is None:
-            raise StoreError(f"there is no index in {self._folder}: run `lookup-knowledge index` on the knowledge folder")
+            raise StoreError(
+                f"there is no index in {self._folder}: run `lookup-knowledge index` on the knowledge folder"
+            )
         with self._lock:
             if self._open is None or self._open[0] != generation.name:
                 with _translated("the index cannot be opened"):
@@ -288,7 +292,7 @@ def _translated(what: str) -> Iterator[None]:
     """Turn the errors of Qdrant Edge (PyO3 exceptions of several types) and of the file system into StoreError."""
     try:
         yield
-    except StoreError:
+    except LookupKnowledgeError:
         raise
     except OSError as error:
         raise StoreError(f"{what}: {error.strerror or error}") from error
@@ -359,18 +363,22 @@ class QdrantIndex:
 
         try:
             return call()
-        except StoreError:
+        except LookupKnowledgeError:
             raise
         except UnexpectedResponse as error:
             raise StoreError(self._refusal(error.status_code)) from error
         except ResponseHandlingException as error:
             if "timeout" in type(error.source).__name__.lower():
                 raise StoreTimeout("the Qdrant server did not answer in time") from error
-            raise StoreError(f"the Qdrant server cannot be reached ({type(error.source).__name__}): check its URL") from error
+            raise StoreError(
+                f"the Qdrant server cannot be reached ({type(error.source).__name__}): check its URL"
+            ) from error
         except Exception as error:  # gRPC, local mode and URL parsing each raise their own
             if "DEADLINE_EXCEEDED" in str(error):
                 raise StoreTimeout("the Qdrant server did not answer in time") from error
-            raise StoreError(f"the Qdrant request failed ({type(error).__name__}): check the URL and collection") from error
+            raise StoreError(
+                f"the Qdrant request failed ({type(error).__name__}): check the URL and collection"
+            ) from error
 
     def _refusal(self, status: int | None) -> str:
         if status in (401, 403):

@@ -46,7 +46,7 @@ def _with_call_id(input: Any, config: RunnableConfig | None) -> RunnableConfig |
 def create_lookup_knowledge_tool(
     kb: KnowledgeBase,
     *,
-    record: InvocationRecorder | None | Literal["default"] = "default",
+    record: InvocationRecorder | Literal["default"] | None = "default",
     options: LookupOptions | None = None,
 ) -> StructuredTool:
     """Return the tool `lookup_knowledge`: one argument `query`, a text for the model, a `LookupResult` as the artifact.

@@ -126,5 +126,7 @@ GENERIC_TITLES = frozenset(
     glossary|guide|guides|help|home|index|info|information|intro|introduction|main|misc|miscellaneous|new page|note|notes|
     other|overview|page|readme|read me|reference|release notes|start|start here|summary|table of contents|template|test|
     title|todo|troubleshooting|tutorial|tutorials|untitled|welcome|概述|简介|介绍|首页|目录|说明|总览|概要|はじめに|目次|개요|소개
-    """.replace("\n", "").replace("    ", "").split("|")
+    """.replace("\n", "")
+    .replace("    ", "")
+    .split("|")
 )

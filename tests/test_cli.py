@@ -1,0 +1,109 @@
+"""The command line, in processes of its own: what a person types, sees and gets as exit status."""
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+
+import pytest
+from conftest import write_files
+
+
+def run(*arguments, env=None):
+    command = [sys.executable, "-m", "langchain_lookup_knowledge.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})
+
+
+def read_all(terminal):
+    """Read what was written to a terminal; Linux ends it with EIO."""
+    chunks = []
+    with contextlib.suppress(OSError):
+        while chunk := os.read(terminal, 65_536):
+            chunks.append(chunk)
+    os.close(terminal)
+    return b"".join(chunks)
+
+
+def test_index_ask_and_invocations(folder):
+    first, second = run("index", folder), run("index", folder)
+    assert first.returncode == second.returncode == 0
+    assert first.stdout == "3 entries; 3 new or changed, 0 removed; 3 passages embedded\n"
+    assert second.stdout == "3 entries; 0 new or changed, 0 removed; 0 passages embedded\n"
+    assert first.stderr == ""  # no bar in a pipe
+
+    asked = run("ask", folder, "how do I get my money back?")
+    assert asked.returncode == 0
+    assert asked.stdout.startswith("Keyword hints and vector search answered (L0+L1)")
+
+    result = json.loads(run("ask", folder, "refund", "--json", "-k", "1").stdout)
+    assert result["primary"]["entry_id"] == "billing/refunds.md"
+    assert len(result["matches"]) == 1
+
+    shown = run("invocations", folder, "--json")
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert rows[0]["id"] == result["invocation_id"]
+    assert "-> billing/refunds.md" in run("invocations", folder).stdout
+
+
+def test_options_of_index_are_remembered(folder):
+    run("index", folder, "--category-from-path", "1", "--category", "none")
+    result = json.loads(run("ask", folder, "refund", "--json").stdout)
+    assert result["primary"]["categories"] == ["billing"]
+
+
+def test_a_bar_is_shown_on_a_terminal(folder):
+    main, child = pty.openpty()
+    termios.tcsetwinsize(child, (24, 80))
+    command = [sys.executable, "-m", "langchain_lookup_knowledge.cli", "index", str(folder)]
+    subprocess.run(command, stderr=child, stdout=subprocess.DEVNULL, check=True)
+    os.close(child)
+    shown = read_all(main).decode()
+    assert "embedding: 100%" in shown
+    assert "3/3" in shown
+
+
+def test_nothing_found_is_status_1(folder):
+    assert run("ask", folder, "zebra", "--no-l1").returncode == 1
+    nothing = run("invocations", write_files(folder.parent / "other", {"a.md": "x"}))
+    assert nothing.returncode == 1
+    assert "no call has been recorded" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ask", "nowhere", "x"], "nowhere is not a folder"),
+        (["ask", "KB", "x", "-k", "0"], "k must be 1 to 100, not 0"),
+        (["index", "KB", "--collection", "c"], "give --url too"),
+        (["index", "KB", "--category-from-path", "-1"], "category_from_path counts folders"),
+        (["index", "KB", "--url", "https://127.0.0.1:9"], "the Qdrant server cannot be reached"),
+        (["index", "KB", "--model", "nobody/no-model"], "FastEmbed knows no model 'nobody/no-model'"),
+        (["invocations"], "name the knowledge folder, or a database with --db"),
+        (["invocations", "--db", "nosuch://h/d"], "the record database URL cannot be used"),
+    ],
+)
+def test_an_error_is_one_line_and_status_2(folder, arguments, message):
+    done = run(
+        *[folder if argument == "KB" else argument for argument in arguments], env={"QDRANT_API_KEY": "sk-SECRET"}
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("lookup-knowledge: ")
+    assert message in done.stderr
+    assert "SECRET" not in done.stderr
+
+
+def test_help_and_import_load_none_of_the_heavy_libraries():
+    script = (
+        "import sys, langchain_lookup_knowledge\n"
+        "from langchain_lookup_knowledge import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'qdrant_client', 'qdrant_edge', 'fastembed', 'onnxruntime', 'langgraph', 'sqlalchemy'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)

@@ -1,0 +1,163 @@
+"""Files to entries: what is used, what is not, and that every loss is told."""
+
+import pytest
+from conftest import write_files
+
+from langchain_lookup_knowledge.documents import category_key, read_folder, split_passages, visible_text
+from langchain_lookup_knowledge.errors import DocumentError
+from langchain_lookup_knowledge.types import FrontmatterFields
+
+
+def read(tmp_path, text, name="a.md", **fields):
+    (entry,), problems = read_folder(write_files(tmp_path, {name: text}), FrontmatterFields(**fields))
+    return entry, [str(problem) for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("header", "keywords"),
+    [
+        ("tags: refund, chargeback,store credit", ("refund", "chargeback", "store credit")),
+        ("keywords: ['recordsets [C++], end of', cursor moves]", ("recordsets [C++], end of", "cursor moves")),
+        ("tags:\n-\n- billing\n- ~", ("billing",)),
+        ("tags: [2024, 1.10, 010, on, 2024-02-30]", ("2024", "1.10", "010", "on", "2024-02-30")),
+        ("keywords: [a1]\ntags: [a1, b2]", ("a1", "b2")),
+        ("tags: don't fix", ("don't fix",)),
+        ("a: &a [x1, y1]\ntags: *a", ("x1", "y1")),
+    ],
+)
+def test_keywords_are_kept_as_written(tmp_path, header, keywords):
+    assert read(tmp_path, f"---\n{header}\n---\nbody\n")[0].keywords == keywords
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("---\ntitle: 20240425\n---\n# Heading\n", "20240425"),
+        ("---\ntitle: ''\n---\n```\n# not this\n```\n## The `heading` #\n", "The `heading`"),
+        ("no heading at all\n", "a"),
+        ("<!-- # hidden -->\n# Shown\n", "Shown"),
+        ("import X from '@theme/X';\nexport const y = 1;\n\n# Connect\n", "Connect"),
+    ],
+)
+def test_title_is_the_field_then_the_first_heading_then_the_file_name(tmp_path, text, title):
+    assert read(tmp_path, text)[0].title == title
+
+
+def test_categories_may_be_several_and_blank_is_none(tmp_path):
+    assert read(tmp_path, "---\ncategory: Billing\ndomain: [HR, Billing]\n---\n")[0].categories == ("Billing", "HR")
+    assert read(tmp_path, "---\ncategory: ' '\n---\n")[0].categories == ()
+
+
+def test_category_from_path_fills_in_where_the_frontmatter_names_none(tmp_path):
+    files = {"manuals/engine/install/ubuntu.md": "x", "top.md": "x", "manuals/own.md": "---\ncategory: Own\n---\n"}
+    entries, _ = read_folder(write_files(tmp_path, files), FrontmatterFields(category_from_path=2))
+    assert {entry.entry_id: entry.categories for entry in entries} == {
+        "manuals/engine/install/ubuntu.md": ("manuals/engine",),
+        "manuals/own.md": ("Own",),
+        "top.md": (),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("---\ntitle: x: y\n---\nkept\n", "a.md:2: the frontmatter is not YAML"),
+        ("---\ntitle: open\n\nkept\n", "a.md:1: the frontmatter is never closed"),
+        ("---\n- a list\n---\nkept\n", "a.md:2: the frontmatter is not a mapping"),
+    ],
+)
+def test_a_broken_header_is_told_and_the_whole_file_is_text(tmp_path, text, problem):
+    entry, problems = read(tmp_path, text)
+    assert entry.text == text
+    assert len(problems) == 1
+    assert problems[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ("title: One\ntitle: Two", "a.md:3: the key 'title' is written twice"),
+        ("title: T\ndate: {{date}}", "a.md:3: date: looks like a template that was not filled in"),
+        ("title: T\ntags: {a: b}", "a.md:3: tags: a mapping is ignored"),
+        ("tags: [[nested], ok1]", "a.md:2: tags: list items that are not plain text are ignored"),
+    ],
+)
+def test_a_field_that_is_not_used_as_written_is_told_with_its_line(tmp_path, header, problem):
+    _, problems = read(tmp_path, f"---\n{header}\n---\nbody\n")
+    assert [text[: len(problem)] for text in problems] == [problem]
+
+
+def test_anchors_do_not_expand(tmp_path):
+    levels = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]\n" for i in range(12))
+    entry, problems = read(tmp_path, f"---\n{levels}tags: *a11\n---\nbody stays\n")
+    assert entry.keywords == ()
+    assert "ignored" in problems[0]
+
+
+def test_encodings_are_read_or_told(tmp_path):
+    header = "---\ntitle: Wide\n---\nbody\n"
+    (tmp_path / "bom.md").write_bytes(b"\xef\xbb\xbf" + header.encode())
+    (tmp_path / "crlf.md").write_bytes(header.replace("\n", "\r\n").encode())
+    (tmp_path / "utf16.md").write_bytes(header.encode("utf-16"))
+    (tmp_path / "gbk.md").write_bytes("退款".encode("gbk"))
+    entries, problems = read_folder(tmp_path, FrontmatterFields())
+    assert [(entry.entry_id, entry.title) for entry in entries] == [
+        ("bom.md", "Wide"),
+        ("crlf.md", "Wide"),
+        ("utf16.md", "Wide"),
+    ]
+    assert [str(problem) for problem in problems] == ["gbk.md: skipped: not utf-8 at byte 0; save the file as UTF-8"]
+
+
+def test_only_markdown_of_this_folder_is_read(tmp_path):
+    write_files(tmp_path / "outside", {"secret.md": "x"})
+    kb = write_files(tmp_path / "kb", {"A.MD": "x", "b.mdx": "x", "c.markdown": "x", "d.txt": "x", ".git/e.md": "x"})
+    write_files(kb, {"node_modules/p/f.md": "x", "folder.md/g.txt": "x"})
+    (kb / "leak.md").symlink_to("../outside/secret.md")
+    (kb / "loop").symlink_to("../kb")
+    (kb / "broken.md").symlink_to("nowhere.md")
+    entries, problems = read_folder(kb, FrontmatterFields())
+    assert [entry.entry_id for entry in entries] == ["A.MD", "b.mdx", "c.markdown"]
+    assert sorted(str(problem) for problem in problems) == [
+        "broken.md: skipped: No such file or directory",
+        "leak.md: skipped: a link out of the knowledge folder",
+        "loop: linked folder not followed",
+    ]
+
+
+def test_entry_ids_are_composed_and_never_lone_surrogates(tmp_path):
+    (tmp_path / "cafe\u0301.md").write_text("x")
+    (tmp_path / b"\xff.md".decode("utf-8", "surrogateescape")).write_text("x")
+    entries, _ = read_folder(tmp_path, FrontmatterFields())
+    assert [entry.entry_id for entry in entries] == ["caf\u00e9.md", "\\xff.md"]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(DocumentError, match="nowhere is not a folder"):
+        read_folder(tmp_path / "nowhere", FrontmatterFields())
+
+
+def test_visible_text_leaves_code_alone():
+    body = "a <!-- b --> c ![d](data:image/png;base64,QUJD)\n```html\n<!-- kept -->\nimport x from 'y'\n```\nend\n"
+    assert visible_text(body) == "a  c ![d]()\n```html\n<!-- kept -->\nimport x from 'y'\n```\nend\n"
+
+
+def test_category_key_folds_case_width_and_blanks():
+    assert category_key("  Ｂilling \t Desk ") == category_key("billing desk")
+
+
+def test_passages_follow_headings_and_size(tmp_path):
+    long = "\n\n".join(f"Paragraph {i} " + "word " * 20 for i in range(10))
+    entry, _ = read(tmp_path, f"---\ntitle: T\n---\nIntro.\n\n# One\n\n## Two\n\n{long}\n\n# Three\n\nEnd.\n")
+    passages = split_passages(entry, size=300, length=len)
+    assert [passage.number for passage in passages] == list(range(len(passages)))
+    assert all(len(passage.text) <= 300 for passage in passages)
+    assert passages[0].text.startswith("Intro.")
+    assert passages[1].heading == "One > Two"
+    assert "Paragraph 9" in " ".join(passage.text for passage in passages)
+    assert passages[-1].text.endswith("End.")
+
+
+def test_an_entry_without_text_is_one_passage(tmp_path):
+    entry, _ = read(tmp_path, "---\ntitle: Only a title\n---\n")
+    assert [passage.text for passage in split_passages(entry, size=300, length=len)] == ["Only a title"]

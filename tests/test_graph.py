@@ -1,0 +1,213 @@
+"""The graph: its shape, one test a path, and that all of it is plain JSON."""
+
+import asyncio
+import json
+import shutil
+import uuid
+
+import pytest
+from conftest import WordEmbeddings, write_files
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+
+from langchain_lookup_knowledge import (
+    KnowledgeBase,
+    LookupOptions,
+    RecordError,
+    SQLInvocationRecorder,
+    create_lookup_knowledge_graph,
+)
+
+STEPS = ["l0_hints", "choose_filter", "l1_retrieve", "merge_with_fallback", "record_invocation"]
+RESULT_KEYS = {
+    "invocation_id", "query", "status", "retrieval_layer", "primary", "matches", "relevance", "hints", "filter", "l1",
+    "recorded",
+}  # fmt: skip
+
+
+def test_the_graph_has_the_five_steps_and_both_conditional_edges(kb):
+    graph = create_lookup_knowledge_graph(kb)
+    drawn = graph.get_graph()
+    assert graph.name == "lookup_knowledge"
+    assert [name for name in drawn.nodes if not name.startswith("__")] == STEPS
+    conditional = {(edge.source, edge.target) for edge in drawn.edges if edge.conditional}
+    assert conditional == {
+        ("choose_filter", "l1_retrieve"),
+        ("choose_filter", "merge_with_fallback"),
+        ("l1_retrieve", "l1_retrieve"),
+        ("l1_retrieve", "merge_with_fallback"),
+    }
+
+
+def test_result_has_the_keys_of_the_contract_and_is_json(ask):
+    result = ask("refund")
+    assert set(result) == RESULT_KEYS
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert set(result["primary"]) == {
+        "entry_id", "title", "categories", "source", "heading", "snippet", "score", "similarity", "layers", "matched",
+    }  # fmt: skip
+    assert result["primary"] == result["matches"][0]
+    assert result["recorded"] == "stored"
+
+
+def test_state_is_json_at_every_step(kb):
+    for update in create_lookup_knowledge_graph(kb).stream({"query": "refund"}, stream_mode="updates"):
+        json.dumps(update, allow_nan=False)
+
+
+async def test_async_gives_the_same_matches(kb, ask):
+    result = await create_lookup_knowledge_graph(kb).ainvoke({"query": "refund"})
+    assert result["matches"] == ask("refund")["matches"]
+
+
+def trace(kb, query, **options):
+    graph = create_lookup_knowledge_graph(kb, options=LookupOptions(**options))
+    return [step for update in graph.stream({"query": query}, stream_mode="updates") for step in update]
+
+
+def test_l1_unavailable_goes_straight_to_the_merge(folder, embedding):
+    with KnowledgeBase.open(folder, embedding=embedding, index=None) as kb:
+        assert trace(kb, "refund") == [s for s in STEPS if s != "l1_retrieve"]
+
+
+PRINTER = """---
+title: Printer gives blank paper
+keywords: [toner]
+category: IT
+---
+The bill comes out blank on paper: update the driver.
+"""
+BILL = "---\ntitle: Bills\nkeywords: [bill]\ncategory: Billing\n---\nHow to read it.\n"
+
+
+@pytest.fixture
+def misleading(tmp_path):
+    """A base in which the keyword names one category and the answer stands in another."""
+    folder = write_files(tmp_path / "misleading", {"bills.md": BILL, "printer.md": PRINTER})
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as kb:
+        yield kb
+
+
+def test_a_filter_that_hides_a_clearly_better_candidate_is_relaxed_once(misleading):
+    query = "bill comes out blank on paper"
+    assert trace(misleading, query) == ["l0_hints", "choose_filter", "l1_retrieve", *STEPS[2:]]
+    result = create_lookup_knowledge_graph(misleading).invoke({"query": query})
+    assert result["filter"] == {"category": "Billing", "reason": "single_domain", "relaxed": True}
+    assert result["primary"]["entry_id"] == "printer.md"
+
+
+def test_a_strict_filter_is_never_relaxed(misleading):
+    result = create_lookup_knowledge_graph(misleading, options=LookupOptions(filter_mode="strict")).invoke(
+        {"query": "bill comes out blank on paper"}
+    )
+    assert result["filter"]["relaxed"] is False
+    assert [match["entry_id"] for match in result["matches"]] == ["bills.md"]
+
+
+def test_mode_off_never_filters(misleading):
+    result = create_lookup_knowledge_graph(misleading, options=LookupOptions(filter_mode="off")).invoke(
+        {"query": "bill"}
+    )
+    assert result["filter"] == {"category": None, "reason": "off", "relaxed": False}
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\u200b", "?!", None, 7, "x" * 20_001])
+def test_a_query_that_cannot_be_searched_is_told_and_recorded(kb, ask, query, embedding):
+    embedding.failure = AssertionError("L1 must not be asked")
+    result = ask(query)
+    assert (result["status"], result["l1"]["status"]) == ("invalid_query", "skipped")
+    assert result["recorded"] == "stored"
+
+
+def test_a_missing_query_is_told(kb):
+    assert create_lookup_knowledge_graph(kb).invoke({})["status"] == "invalid_query"
+
+
+def test_nothing_found_is_no_match(folder, embedding):
+    with KnowledgeBase.open(folder, embedding=embedding, index=None) as kb:
+        result = create_lookup_knowledge_graph(kb).invoke({"query": "zebra"})
+    assert (result["status"], result["retrieval_layer"], result["primary"]) == ("no_match", "none", None)
+    assert result["relevance"] == {"level": "none", "semantic_support": False, "reason": "nothing matched"}
+
+
+def test_a_deleted_index_is_told(kb, ask):
+    shutil.rmtree(kb.data_folder / "index")
+    result = ask("refund")
+    assert (result["status"], result["l1"]["status"], result["retrieval_layer"]) == ("degraded", "failed", "L0")
+    assert "lookup-knowledge index" in result["l1"]["reason"]
+
+
+class BrokenRecorder:
+    def record(self, invocation):
+        raise RecordError("the disk is full")
+
+    def close(self):
+        pass
+
+
+def test_a_call_that_could_not_be_recorded_says_so(ask):
+    result = ask("refund", record=BrokenRecorder())
+    assert (result["status"], result["recorded"]) == ("ok", "failed")
+
+
+def test_a_required_record_that_fails_gives_no_knowledge(ask):
+    result = ask("refund", record=BrokenRecorder(), options=LookupOptions(record_mode="required"))
+    assert (result["status"], result["recorded"]) == ("refused", "failed")
+    assert (result["matches"], result["primary"]) == ([], None)
+
+
+def test_recording_can_be_off(ask):
+    assert ask("refund", record=None)["recorded"] == "off"
+
+
+def test_the_record_names_thread_and_run(kb, tmp_path):
+    recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'calls.db'}")
+    run = uuid.uuid4()
+    config = {"run_id": run, "configurable": {"thread_id": "t1"}}
+    create_lookup_knowledge_graph(kb, record=recorder).invoke({"query": "refund"}, config)
+    (row,) = recorder.invocations()
+    assert (row["thread_id"], row["run_id"]) == ("t1", str(run))
+
+
+def test_as_a_node_of_a_graph_with_a_checkpointer_each_turn_starts_fresh(kb):
+    from typing_extensions import TypedDict
+
+    class Parent(TypedDict, total=False):
+        query: str
+        matches: list
+
+    parent = StateGraph(Parent)
+    parent.add_node("lookup", create_lookup_knowledge_graph(kb))
+    parent.add_edge(START, "lookup")
+    parent.add_edge("lookup", END)
+    compiled = parent.compile(checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "t1"}}
+    first = compiled.invoke({"query": "refund"}, config)
+    second = compiled.invoke({"query": "vpn"}, config)
+    assert first["matches"][0]["entry_id"] == "billing/refunds.md"
+    assert second["matches"][0]["entry_id"] == "it/vpn.md"
+
+
+async def test_parallel_lookups_do_not_mix(kb):
+    graph = create_lookup_knowledge_graph(kb)
+    queries = ["refund", "parental leave", "vpn"] * 10
+    results = await asyncio.gather(*(graph.ainvoke({"query": query}) for query in queries))
+    assert [result["query"] for result in results] == queries
+    assert [result["primary"]["title"] for result in results] == ["Refunds", "Parental leave", "VPN"] * 10
+    assert len({result["invocation_id"] for result in results}) == 30
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"k": 0},
+        {"filter_mode": "on"},
+        {"min_similarity": 2},
+        {"l1_timeout": 0},
+        {"max_chars": 10},
+        {"record_mode": "no"},
+    ],
+)
+def test_wrong_options_are_named(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        LookupOptions(**wrong)

@@ -1,0 +1,218 @@
+"""Opening and syncing: what is embedded, what is remembered, and what is out of reach."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from conftest import VPN, WordEmbeddings, write_files
+
+from langchain_lookup_knowledge import (
+    DocumentError,
+    EmbeddingError,
+    FrontmatterFields,
+    KnowledgeBase,
+    QdrantIndex,
+    StoreError,
+    create_lookup_knowledge_graph,
+)
+from langchain_lookup_knowledge.knowledge_base import read_settings
+
+
+def top(kb, query):
+    result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": query})
+    assert result["l1"]["status"] == "ok", result["l1"]
+    return result["primary"]["entry_id"]
+
+
+def test_open_reads_entries_and_makes_a_data_folder_that_git_ignores(kb):
+    assert [entry.entry_id for entry in kb.entries] == ["billing/refunds.md", "hr/leave.md", "it/vpn.md"]
+    assert kb.problems == []
+    assert (kb.data_folder / ".gitignore").read_text() == "*\n"
+
+
+def test_an_unchanged_folder_embeds_nothing(folder, kb):
+    again = WordEmbeddings()
+    with KnowledgeBase.open(folder, embedding=again) as reopened:
+        assert again.embedded == []
+        assert top(reopened, "vpn") == "it/vpn.md"
+        assert reopened.sync() == (reopened.sync())
+        assert reopened.sync().embedded == 0
+
+
+def test_only_what_changed_is_embedded_and_what_went_is_gone(folder, kb, embedding):
+    embedding.embedded.clear()
+    write_files(folder, {"it/vpn.md": VPN.replace("laptop", "phone"), "it/badge.md": "# Badge\nAsk the front desk.\n"})
+    (folder / "hr/leave.md").unlink()
+    report = kb.sync()
+    assert (report.entries, report.renewed, report.removed, report.embedded) == (3, 2, 1, 2)
+    assert len(embedding.embedded) == 2
+    assert top(kb, "front desk badge") == "it/badge.md"
+    result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "parental leave twelve weeks"})
+    assert "hr/leave.md" not in [match["entry_id"] for match in result["matches"]]
+
+
+def test_a_folder_that_became_empty_does_not_empty_the_index(folder, kb):
+    for path in folder.glob("*/*.md"):
+        path.unlink()
+    with pytest.raises(StoreError, match="no entries any more: pass --allow-empty"):
+        kb.sync()
+    assert kb.sync(allow_empty=True).removed == 3
+
+
+def test_another_model_is_refused_until_the_index_is_rebuilt(folder, kb):
+    other = WordEmbeddings()
+    other.model = "words-64-b"
+    with KnowledgeBase.open(folder, embedding=other) as reopened:
+        l1 = create_lookup_knowledge_graph(reopened, record=None).invoke({"query": "refund"})["l1"]
+        assert l1["status"] == "unavailable"
+        assert "words-64'" in l1["reason"]
+        assert "run `lookup-knowledge index --rebuild`" in l1["reason"]
+        assert reopened.sync(rebuild=True).embedded == 3
+        assert top(reopened, "refund") == "billing/refunds.md"
+
+
+@pytest.mark.parametrize(
+    ("failure", "match"),
+    [
+        (lambda e: setattr(e, "failure", RuntimeError("key sk-1")), "model failed with RuntimeError"),
+        (lambda e: setattr(e, "embed_documents", lambda texts: [[float("nan")] * 64] * len(texts)), "not finite"),
+        (lambda e: setattr(e, "embed_documents", lambda texts: [[1.0] * 64]), "returned 1 vectors for 3 texts"),
+    ],
+)
+def test_an_embedding_that_fails_does_not_stop_open_and_is_told(folder, failure, match):
+    embedding = WordEmbeddings()
+    failure(embedding)
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "refund"})
+        assert (result["status"], result["l1"]["status"]) == ("degraded", "unavailable")
+        assert match in result["l1"]["reason"]
+        assert result["primary"]["entry_id"] == "billing/refunds.md"
+        with pytest.raises(EmbeddingError, match=match):
+            kb.sync()
+
+
+def test_index_none_is_l0_alone_and_embeds_nothing(folder, embedding):
+    with KnowledgeBase.open(folder, embedding=embedding, index=None) as kb:
+        result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "refund"})
+    assert embedding.embedded == []
+    assert (result["status"], result["retrieval_layer"], result["l1"]["status"]) == ("ok", "L0", "disabled")
+
+
+def test_a_server_collection_is_written_by_sync_alone(folder, embedding):
+    index = QdrantIndex(":memory:", "kb")
+    with KnowledgeBase.open(folder, embedding=embedding, index=index) as kb:
+        result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "refund"})
+        assert (result["l1"]["status"], result["retrieval_layer"]) == ("failed", "L0")
+        assert "run `lookup-knowledge index`" in result["l1"]["reason"]
+        kb.sync()
+        assert top(kb, "refund") == "billing/refunds.md"
+
+
+def test_both_engines_give_the_same_matches(folder, embedding, kb):
+    with KnowledgeBase.open(folder, embedding=embedding, index=QdrantIndex(":memory:", "kb")) as served:
+        served.sync()
+        for query in ("refund", "twelve weeks", "how do I install the client"):
+            one, other = (create_lookup_knowledge_graph(k, record=None).invoke({"query": query}) for k in (kb, served))
+            assert [(m["entry_id"], m["similarity"]) for m in one["matches"]] == [
+                (m["entry_id"], pytest.approx(m["similarity"], abs=1e-5)) for m in other["matches"]
+            ]
+
+
+def test_what_index_was_told_is_remembered_and_an_argument_wins(folder, embedding):
+    fields = FrontmatterFields(keywords=("none",), category_from_path=1)
+    with KnowledgeBase.open(folder, embedding=embedding, fields=fields, index=QdrantIndex("http://h:1", "c")) as kb:
+        kb.remember()
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        assert kb.fields == fields
+        assert (kb.index.url, kb.index.collection) == ("http://h:1", "c")
+    with KnowledgeBase.open(folder, embedding=embedding, fields=FrontmatterFields(), index=None) as kb:
+        assert kb.fields == FrontmatterFields()
+        assert kb.index is None
+
+
+def test_an_api_key_is_never_remembered(folder, embedding):
+    with KnowledgeBase.open(
+        folder, embedding=embedding, index=QdrantIndex("https://h", "c", api_key="sk-SECRET")
+    ) as kb:
+        kb.remember()
+    assert "SECRET" not in (folder / ".lookup-knowledge" / "settings.json").read_text()
+
+
+def test_damaged_settings_are_named(folder, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "settings.json").write_text("{")
+    with pytest.raises(DocumentError, match=r"settings\.json cannot be read: delete it"):
+        KnowledgeBase.open(folder, data_dir=data)
+    assert read_settings(tmp_path / "nowhere") == {}
+
+
+def test_data_dir_moves_everything(folder, embedding, tmp_path):
+    with KnowledgeBase.open(folder, embedding=embedding, data_dir=tmp_path / "data") as kb:
+        create_lookup_knowledge_graph(kb).invoke({"query": "refund"})
+    assert not (folder / ".lookup-knowledge").exists()
+    assert {path.name for path in (tmp_path / "data").iterdir()} >= {"index", "invocations.db", ".gitignore"}
+
+
+def test_a_data_dir_that_cannot_be_made_is_named(folder, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DocumentError, match="file/data cannot be written: choose another with data_dir"):
+        KnowledgeBase.open(folder, data_dir=tmp_path / "file" / "data")
+
+
+def test_a_folder_that_cannot_hold_the_data_falls_back_to_the_cache(folder, embedding, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (folder / ".lookup-knowledge").write_text("in the way")
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        assert kb.data_folder.is_relative_to(tmp_path / "cache")
+        assert top(kb, "refund") == "billing/refunds.md"
+        (problem,) = kb.problems
+    assert "read-only; the index and the records are in" in problem.message
+    assert sum("read-only" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root")
+def test_a_read_only_folder_falls_back_to_the_cache(folder, embedding, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        assert kb.data_folder.is_relative_to(tmp_path / "cache")
+
+
+def test_a_missing_folder_is_named_and_not_made(tmp_path):
+    with pytest.raises(DocumentError, match="nowhere is not a folder"):
+        KnowledgeBase.open(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_close_twice_is_harmless(kb):
+    kb.close()
+    kb.close()
+
+
+def test_the_default_model_finds_by_meaning_and_embeds_long_passages_whole(tmp_path):
+    """The bundled model: no network, right pooling and length, in FastEmbed's own hands."""
+    from langchain_lookup_knowledge import FastEmbedModel
+
+    model = FastEmbedModel()
+    money, refund, weather = model.embed_documents(["how do I get my money back", "refund policy", "weather in Paris"])
+    near, far = (sum(a * b for a, b in zip(money, other, strict=True)) for other in (refund, weather))
+    assert near > 0.5
+    assert far < 0.1
+    assert sum(value * value for value in money) == pytest.approx(1, abs=1e-5)
+    start = "word " * 240
+    whole, same = model.embed_documents([start + "refund", start + "weather"])
+    assert sum(a * b for a, b in zip(whole, same, strict=True)) < 0.999
+
+
+def test_settings_of_the_sample_are_not_shipped():
+    assert not (Path(__file__).parents[1] / "notebooks" / "handbook" / ".lookup-knowledge" / "settings.json").exists()
+
+
+def test_a_model_that_fastembed_does_not_know_is_named(folder):
+    with KnowledgeBase.open(folder, embedding="nobody/no-model") as kb:
+        assert kb.index_failure
+        assert "knows no model 'nobody/no-model'" in kb.index_failure
+    assert json.dumps(kb.index_failure)

@@ -1,0 +1,155 @@
+"""Fusion, merging and what a result may claim."""
+
+import pytest
+
+from langchain_lookup_knowledge.filters import choose_filter, hides_better
+from langchain_lookup_knowledge.graph import NO_HINTS
+from langchain_lookup_knowledge.merging import Hit, Thresholds, above, assess, fuse, layer, merge, shorten
+
+THRESHOLDS = Thresholds(medium=0.4, high=0.6)
+
+
+def hit(entry_id, score=0.5, number=0):
+    metadata = {"entry_id": entry_id, "title": entry_id.upper(), "categories": [], "source": entry_id, "heading": ""}
+    return Hit({"page_content": f"{entry_id} {number}", "metadata": metadata}, score)
+
+
+def candidate(entry_id, similarity=0.5, score=0.01):
+    return fuse({"dense": [hit(entry_id, similarity or 0.0)]})[0] | {"similarity": similarity, "score": score}
+
+
+def hints(*entries, specific=True, domains=()):
+    """Hints in which each entry has a keyword of its own."""
+    terms = [{"text": f"kw-{i}", "field": "keywords", "specific": specific} for i in entries]
+    listed = [
+        {"entry_id": i, "title": i, "domains": [], "keywords": [f"kw-{i}"], "entities": [], "score": 1.0}
+        for i in entries
+    ]
+    return {**NO_HINTS, "entries": listed, "terms": terms, "domains": list(domains)}
+
+
+def ids(matches):
+    return [match["entry_id"] for match in matches]
+
+
+def excerpt(entry_id):
+    return "", f"text of {entry_id}"
+
+
+def test_fusion_is_the_sum_of_weighted_reciprocal_ranks():
+    fused = fuse({"dense": [hit("a"), hit("b")], "page": [hit("b")], "frontmatter": [hit("a")]})
+    assert {c["entry_id"]: c["score"] for c in fused} == {
+        "a": pytest.approx(1 / 61 + 0.3 / 61, abs=1e-6),
+        "b": pytest.approx(1 / 62 + 1 / 61, abs=1e-6),
+    }
+    assert ids(fused) == ["b", "a"]
+
+
+def test_passages_of_one_entry_count_once_and_the_best_is_shown():
+    (fused,) = fuse({"dense": [hit("a", 0.9, 7), hit("a", 0.8, 2)], "passage": [hit("a", 12.0, 2)]})
+    assert (fused["text"], fused["similarity"]) == ("a 7", 0.9)
+
+
+def test_a_candidate_found_by_words_alone_has_no_similarity():
+    (fused,) = fuse({"dense": [], "passage": [hit("a", 12.0)]})
+    assert fused["similarity"] is None
+
+
+def test_ties_are_broken_by_entry_id():
+    assert ids(fuse({"dense": [hit("b")], "page": [hit("a")]})) == ["a", "b"]
+
+
+def test_without_candidates_the_hinted_entries_stand_alone():
+    matches = merge(hints("a", "b"), [], limit=1, excerpt=excerpt)
+    assert ids(matches) == ["a"]
+    assert (matches[0]["layers"], matches[0]["similarity"], matches[0]["snippet"]) == (["L0"], None, "text of a")
+
+
+def test_an_entry_with_a_specific_term_is_never_trimmed_away():
+    candidates = [candidate(f"c{i}", score=0.05 - i / 1000) for i in range(9)]
+    assert "rare" in ids(merge(hints("rare"), candidates, limit=5, excerpt=excerpt))
+
+
+def test_an_entry_with_common_terms_only_does_not_push_in():
+    assert ids(merge(hints("common", specific=False), [candidate("c")], limit=5, excerpt=excerpt)) == ["c"]
+
+
+def test_both_layers_are_named_where_both_found_the_entry():
+    (match,) = merge(hints("a"), [candidate("a")], limit=5, excerpt=excerpt)
+    assert match["layers"] == ["L0", "L1"]
+    assert match["matched"] == [{"field": "keywords", "text": "kw-a"}, {"field": "text", "text": "A"}]
+
+
+def test_misleading_hints_do_not_lift_an_entry():
+    candidates = [candidate("good", score=0.02), candidate("hinted", score=0.019)]
+    assert ids(merge(hints("hinted"), candidates, limit=2, excerpt=excerpt)) == ["hinted", "good"]
+    assert ids(merge(hints("hinted"), candidates, limit=2, excerpt=excerpt, weigh_hints=False)) == ["good", "hinted"]
+
+
+@pytest.mark.parametrize(
+    ("found", "candidates", "expected"),
+    [
+        (NO_HINTS, [], "none"),
+        (hints("a"), [], "L0"),
+        (NO_HINTS, [candidate("b")], "L1"),
+        (hints("a"), [candidate("b")], "L0+L1"),
+    ],
+)
+def test_layer(found, candidates, expected):
+    assert layer(found, candidates) == expected
+
+
+@pytest.mark.parametrize(
+    ("similarity", "level", "support"),
+    [(0.7, "high", True), (0.5, "medium", True), (0.3, "low", False), (None, "low", False)],
+)
+def test_only_the_dense_similarity_supports_a_semantic_claim(similarity, level, support):
+    candidates = [candidate("a", similarity)]
+    matches = merge(hints("a"), candidates, limit=5, excerpt=excerpt)
+    relevance = assess(hints("a"), matches, candidates, "ok", THRESHOLDS)
+    assert (relevance["level"], relevance["semantic_support"]) == (level, support)
+
+
+@pytest.mark.parametrize(("specific", "level"), [(True, "medium"), (False, "low")])
+def test_keywords_alone_never_claim_semantic_support(specific, level):
+    found = hints("a", specific=specific)
+    relevance = assess(found, merge(found, [], limit=5, excerpt=excerpt), [], "failed", THRESHOLDS)
+    assert (relevance["level"], relevance["semantic_support"]) == (level, False)
+    assert "semantic" not in relevance["reason"]
+
+
+def test_min_similarity_drops_what_is_less_similar_or_of_unknown_similarity():
+    candidates = [candidate("a", 0.5), candidate("b", 0.3), candidate("c", None)]
+    assert ids(above(candidates, 0.5)) == ["a"]
+    assert ids(above(candidates, None)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("domains", "mode", "category", "reason"),
+    [
+        (["a"], "guarded", "a", "single_domain"),
+        (["a"], "strict", "a", "single_domain"),
+        (["a"], "off", None, "off"),
+        ([], "guarded", None, "no_domain"),
+        (["a", "b"], "guarded", None, "several_domains"),
+        ([" "], "guarded", None, "no_domain"),
+        (["a", " "], "guarded", "a", "single_domain"),
+    ],
+)
+def test_choose_filter(domains, mode, category, reason):
+    choice = choose_filter(hints(domains=domains), mode)
+    assert choice == {"category": category, "reason": reason, "relaxed": False}
+
+
+@pytest.mark.parametrize(
+    ("filtered", "unfiltered", "hidden"),
+    [([], [], False), ([], [0.1], True), ([0.5], [0.52], False), ([0.5], [0.54], True), ([None], [0.5], True)],
+)
+def test_a_filter_hides_better_when_nothing_is_left_or_the_margin_is_passed(filtered, unfiltered, hidden):
+    assert hides_better([candidate("a", s) for s in filtered], [candidate("b", s) for s in unfiltered]) is hidden
+
+
+def test_shorten_cuts_at_a_blank_and_says_so():
+    assert shorten("short", 10) == "short"
+    assert shorten("one two three", 10) == "one two…"
+    assert shorten("x" * 30, 10) == "x" * 9 + "…"

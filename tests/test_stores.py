@@ -1,0 +1,141 @@
+"""Both engines behind the one Protocol: the same passages, the same answers, and failures with names."""
+
+import pytest
+
+from langchain_lookup_knowledge import QdrantIndex, StoreError
+from langchain_lookup_knowledge.stores import Contents, EmbeddedIndex, Point
+
+FINGERPRINT = {"model": "m", "dimensions": 4, "passage_size": 800, "payload": 1}
+
+
+def point(entry_id, number=0, dense=(1, 0, 0, 0), text="refund policy", category="a"):
+    metadata = {"entry_id": entry_id, "title": entry_id, "categories_key": [category], "digest": f"{entry_id}-digest"}
+    sparse = {"passage": text} | ({"page": text, "frontmatter": text} if number == 0 else {})
+    return Point(entry_id, number, dense, sparse, {"page_content": text, "metadata": metadata})
+
+
+POINTS = [
+    point("one", dense=(1, 0, 0, 0), text="refund policy", category="a"),
+    point("one", 1, dense=(0, 1, 0, 0), text="refund form", category="a"),
+    point("two", dense=(0, 0, 1, 0), text="vpn client", category="b"),
+]
+
+
+def contents(*entry_ids):
+    return Contents(FINGERPRINT, {entry_id: f"{entry_id}-digest" for entry_id in entry_ids})
+
+
+@pytest.fixture(params=["embedded", "server"])
+def index(request, tmp_path):
+    made = EmbeddedIndex(tmp_path / "index") if request.param == "embedded" else QdrantIndex(":memory:", "kb")
+    yield made
+    made.close()
+
+
+def found(ranked, name):
+    return [hit.entry_id for hit in ranked[name]]
+
+
+def test_an_index_never_written_has_no_contents(index):
+    assert index.contents() is None
+
+
+def test_what_is_written_is_found(index):
+    index.write(contents("one", "two"), [], [POINTS])
+    assert index.contents() == contents("one", "two")
+    (ranked,) = index.search([0.9, 0.1, 0, 0], "vpn", [None], 10)
+    assert found(ranked, "dense") == ["one", "one", "two"]
+    assert ranked["dense"][0].score == pytest.approx(0.9938837, abs=1e-5)
+    assert found(ranked, "passage") == found(ranked, "page") == found(ranked, "frontmatter") == ["two"]
+    assert ranked["passage"][0].payload["page_content"] == "vpn client"
+
+
+def test_a_filter_and_a_probe_go_in_one_request(index):
+    index.write(contents("one", "two"), [], [POINTS])
+    filtered, unfiltered = index.search([1, 0, 0, 0], "refund", ["b", None], 10)
+    assert found(filtered, "dense") == ["two"]
+    assert found(filtered, "passage") == []
+    assert found(unfiltered, "dense")[0] == "one"
+
+
+def test_a_category_that_does_not_exist_finds_nothing(index):
+    index.write(contents("one", "two"), [], [POINTS])
+    (ranked,) = index.search([1, 0, 0, 0], "refund", ["nowhere"], 10)
+    assert not any(ranked.values())
+
+
+def test_a_query_without_words_is_searched_by_its_vector_alone(index):
+    index.write(contents("one", "two"), [], [POINTS])
+    (ranked,) = index.search([1, 0, 0, 0], "?", [None], 1)
+    assert list(ranked) == ["dense"]
+
+
+def test_an_entry_that_shrank_or_went_leaves_no_passage(index):
+    index.write(contents("one", "two"), [], [POINTS])
+    index.write(contents("one"), ["one", "two"], [[POINTS[0]]])
+    (ranked,) = index.search([1, 1, 1, 1], "refund vpn", [None], 10)
+    assert found(ranked, "dense") == ["one"]
+    assert index.contents() == contents("one")
+
+
+def test_point_ids_are_the_same_everywhere():
+    assert POINTS[0].id == point("one").id != POINTS[1].id
+
+
+def test_a_reader_follows_the_writer(tmp_path):
+    reader, writer = EmbeddedIndex(tmp_path), EmbeddedIndex(tmp_path)
+    with pytest.raises(StoreError, match="there is no index in"):
+        reader.search([1, 0, 0, 0], "refund", [None], 10)
+    for round_ in range(4):
+        writer.write(contents("one"), ["one"], [[point("one", text=f"round {round_}")]])
+        (ranked,) = reader.search([1, 0, 0, 0], "round", [None], 10)
+        assert [hit.payload["page_content"] for hit in ranked["dense"]] == [f"round {round_}"]
+    assert len(list(tmp_path.glob("generation-*"))) == 2
+
+
+def test_a_second_writer_is_told(tmp_path):
+    from filelock import FileLock
+
+    tmp_path.mkdir(exist_ok=True)
+    with FileLock(tmp_path / "writer.lock"), pytest.raises(StoreError, match="another process is writing the index"):
+        EmbeddedIndex(tmp_path).write(contents("one"), [], [[POINTS[0]]])
+
+
+def test_a_write_that_fails_leaves_the_old_state(tmp_path):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one"), [], [[POINTS[0]]])
+
+    def failing():
+        yield [POINTS[2]]
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StoreError, match="cannot be written: No space left on device"):
+        index.write(contents("one", "two"), [], failing())
+    assert index.contents() == contents("one")
+    (ranked,) = EmbeddedIndex(tmp_path).search([1, 1, 1, 1], "refund", [None], 10)
+    assert found(ranked, "dense") == ["one"]
+
+
+def test_a_damaged_index_is_told(tmp_path):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one"), [], [[POINTS[0]]])
+    generation = tmp_path / (tmp_path / "CURRENT").read_text()
+    (generation / "manifest.json").write_text("{")
+    with pytest.raises(StoreError, match="damaged: run `lookup-knowledge index --rebuild`"):
+        index.contents()
+
+
+def test_a_collection_of_somebody_elses_is_refused():
+    from qdrant_client import models
+
+    index = QdrantIndex(":memory:", "theirs")
+    index.client.create_collection("theirs", vectors_config=models.VectorParams(size=4, distance=models.Distance.DOT))
+    with pytest.raises(StoreError, match='"theirs" was not made by this package'):
+        index.contents()
+
+
+def test_a_server_out_of_reach_is_told_without_its_key():
+    index = QdrantIndex("https://127.0.0.1:9", "kb", api_key="sk-SECRET", timeout=1)
+    with pytest.raises(StoreError, match="cannot be reached") as raised:
+        index.search([1, 0, 0, 0], "x", [None], 1)
+    assert "SECRET" not in str(raised.value) + repr(index)
