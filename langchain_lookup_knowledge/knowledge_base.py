@@ -80,7 +80,7 @@ class KnowledgeBase:
         self.index_failure: str | None = None
         self._fingerprint_checked = False
         self._notices: list[Problem] = []
-        self._read()
+        self._read(HintIndex([]))
 
     @classmethod
     def open(
@@ -170,12 +170,13 @@ class KnowledgeBase:
             EmbeddingError: the model fails.
             StoreError: the index cannot be written, or was built with another model and `rebuild` is not set.
         """
-        self._read()
+        self._read(self._knowledge.hints)
         return self._write_index(progress=progress, rebuild=rebuild, allow_empty=allow_empty)
 
-    def _read(self) -> None:
+    def _read(self, hints: HintIndex) -> None:
         entries, problems = read_folder(self.folder, self.fields)
-        self._knowledge = _Knowledge({e.entry_id: e for e in entries}, HintIndex(entries), problems)
+        hints = hints.updated(entries)
+        self._knowledge = _Knowledge({entry.entry_id: entry for entry in entries}, hints, problems)
 
     def _write_index(
         self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False

@@ -112,8 +112,9 @@ class HintEntry(TypedDict):
 class HintTerm(TypedDict):
     """One term found in the query, and what it is worth.
 
-    `span`: [start, end) in the query as given, in code points. `kind`: how it matched. `files`: how many entries hold the
-    term anywhere in their text. `specific`: whether it may name a domain; `reason` says why or why not.
+    `span`: [start, end) in the query as given, in code points. `kind`: "exact", "plural", "accents", or "typo", a weak
+    hint that stands in no other list. `files`: how many entries hold the term anywhere in their text. `specific`: whether
+    it is rare enough to point at its entries. `domains`: the categories it names. `reason` says why or why not.
     """
 
     text: str
@@ -122,6 +123,7 @@ class HintTerm(TypedDict):
     kind: str
     files: int
     specific: bool
+    domains: list[str]
     reason: str
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -27,7 +28,7 @@ def test_readme_blocks_print_what_stands_below_them(copy):
     blocks = BLOCK.findall((ROOT / "README.md").read_text("utf-8"))
     scope = {}
     checked = 0
-    for (language, code), (next_language, expected) in zip(blocks, blocks[1:], strict=False):
+    for (language, code), (next_language, expected) in pairwise(blocks):
         if language != "python":
             continue
         printed = io.StringIO()
