@@ -9,18 +9,26 @@ term, what stands between its words, and, where a name collides with a common wo
 
 import copy
 import math
-import unicodedata
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-import regex
 from rapidfuzz.distance import OSA
 
 from langchain_lookup_knowledge.documents import Entry
+from langchain_lookup_knowledge.tokens import (
+    Token,
+    Tokens,
+    cut,
+    is_soft,
+    join_parts,
+    plain,
+    singular,
+    split_humps,
+    unaccented,
+)
 from langchain_lookup_knowledge.types import Field, HintEntry, Hints, HintTerm, Problem
 from langchain_lookup_knowledge.words import COMMON_WORDS, GENERIC_TITLES, STOP_WORDS
 
@@ -31,98 +39,14 @@ MAX_ENTRIES = 10
 MAX_LISTED = 100
 """A term that more entries than this declare ranks entries that other terms found, but lists none of its own."""
 
+QUOTES = "\"'`“”‘’«»"
+"""Marks around a term that do not belong to it."""
 MIN_TYPO_LETTERS = 6
 MAX_CORRECTIONS = 3
 CORRECTION_WINDOW = 4
 TYPO_WEIGHT = 0.25
 
 _KINDS = ("exact", "plural", "accents", "typo")
-_SPACELESS = r"[\p{Han}\p{Hiragana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}々〆]"
-_KATAKANA = r"[\p{Katakana}ーｰﾞﾟ]"
-_MARK = r"[\p{M}\p{Cf}]"
-_TOKEN = regex.compile(
-    rf"(?V1)(?P<char>{_SPACELESS}{_MARK}*)"
-    rf"|(?P<kana>(?:{_KATAKANA}{_MARK}*)+)"
-    rf"|(?P<word>(?:[[\p{{L}}\p{{N}}]--{_SPACELESS}--{_KATAKANA}]{_MARK}*)+(?:['’ʼ＇][\p{{L}}--{_SPACELESS}]+{_MARK}*)*)"
-    r"|(?P<sign>[\p{So}\p{Emoji_Presentation}])"
-)
-_IGNORED = regex.compile(r"[\p{Cf}\uFE00-\uFE0F\U0001F3FB-\U0001F3FF\u0640\u064B-\u065F\u0670\u0591-\u05C7]")
-_SOFT = regex.compile(r"[\s\p{Pd}_/−]*")
-_ACCENTED = regex.compile(r"[[\p{Latin}\p{Greek}\p{Cyrillic}\p{Arabic}]--[\x00-\x7f]]\p{M}*|[a-z]\p{M}+", regex.V1)
-_CAMEL = regex.compile(r"(?<=[\p{Ll}\d])(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})")
-_LETTER = regex.compile(r"[\p{L}]")
-_UNDECOMPOSED = str.maketrans({"ı": "i", "ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe"})
-_NO_PLURAL = frozenset("news lens this his us is gas bus plus always series species ios aws dns https".split())
-
-
-class _Token(NamedTuple):
-    start: int
-    end: int
-    spaceless: bool
-    key: str
-    exact: str
-
-
-@lru_cache(maxsize=200_000)
-def _fold(token: str) -> tuple[str, str]:
-    """Return (key, exact): equal `exact` is the same word in any Unicode form and case; equal `key` may differ in
-    accents or in an English plural ending."""
-    exact = _IGNORED.sub("", unicodedata.normalize("NFKC", token).casefold())
-    exact = unicodedata.normalize("NFC", exact.replace("i̇", "i").replace("’", "'").replace("ʼ", "'"))
-    return _singular(_unaccented(exact)), exact
-
-
-def _unaccented(word: str) -> str:
-    return word if word.isascii() else _ACCENTED.sub(_base_letters, word)
-
-
-def _base_letters(accented: "regex.Match[str]") -> str:
-    decomposed = unicodedata.normalize("NFD", accented[0].translate(_UNDECOMPOSED))
-    return "".join(c for c in decomposed if not unicodedata.combining(c))
-
-
-def _singular(word: str) -> str:
-    """Undo -s, -es, -ies and a possessive; both sides of a comparison go through it, so it need not give a word."""
-    word = word.removesuffix("'s")
-    if len(word) < 4 or not word.endswith("s") or not word.isascii() or word in _NO_PLURAL or not word.isalpha():
-        return word
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith(("xes", "sses", "zes", "ches", "shes")):
-        return word[:-2]
-    return word if word.endswith(("ss", "us", "is")) else word[:-1]
-
-
-def _tokens(text: str) -> list[_Token]:
-    found = []
-    for match in _TOKEN.finditer(text):
-        key, exact = _fold(match[0])
-        if exact:
-            found.append(_Token(match.start(), match.end(), match.lastgroup == "char", key, exact))
-    return found
-
-
-def _split_tokens(text: str, tokens: Sequence[_Token]) -> list[_Token]:
-    """Return the tokens with `camelCase` words cut at their humps."""
-    cut: list[_Token] = []
-    for token in tokens:
-        word = text[token.start : token.end]
-        edges = [0, *(match.start() for match in _CAMEL.finditer(word)), len(word)]
-        for start, end in pairwise(edges):
-            cut.append(_Token(token.start + start, token.start + end, token.spaceless, *_fold(word[start:end])))
-    return cut
-
-
-def _joined_tokens(text: str, tokens: Sequence[_Token]) -> list[_Token]:
-    """Return the tokens with hyphenated and dotted words made one: `e-mail` as `email`, `node.js` as `nodejs`."""
-    joined: list[_Token] = []
-    for token in tokens:
-        before = joined[-1] if joined else None
-        if before and not before.spaceless and not token.spaceless and text[before.end : token.start] in ("-", "."):
-            joined[-1] = _Token(before.start, token.end, False, *_fold(before.exact + token.exact))
-        else:
-            joined.append(token)
-    return joined
 
 
 @dataclass(slots=True)
@@ -142,6 +66,13 @@ class _Term:
     inside: int = 0
 
 
+class _Found(NamedTuple):
+    term: _Term
+    start: int
+    end: int
+    kind: str
+
+
 class _Form(NamedTuple):
     """A way to write a term: its words, what stands between them, and the symbols around them that belong to it."""
 
@@ -151,45 +82,37 @@ class _Form(NamedTuple):
     before: str
     after: str
 
-    def kind(self, text: str, tokens: Sequence[_Token], first: int) -> str | None:
-        """Say how the form matches the tokens from `first` on, whose keys are its own; None: it does not."""
-        last = first + len(self.exact) - 1
-        start, end = tokens[first].start, tokens[last].end
+    def find(self, tokens: Tokens, first: int) -> "_Found | None":
+        """Return the form as it stands in the tokens from `first` on, whose keys are its own; None: it does not."""
+        text, matched = tokens.text, tokens[first : first + len(self.exact)]
+        start, end = matched[0].start, matched[-1].end
         if self.before and not text.endswith(self.before, 0, start):
             return None
-        if self.after and (not text.startswith(self.after, end) or _LETTER.match(text, end + len(self.after))):
+        behind = end + len(self.after)
+        if self.after and (not text.startswith(self.after, end) or text[behind : behind + 1].isalpha()):
             return None
-        for gap, (left, right) in zip(self.gaps, pairwise(tokens[first : last + 1]), strict=True):
+        for gap, (left, right) in zip(self.gaps, pairwise(matched), strict=True):
             between = text[left.end : right.start]
-            if between != gap and not (_is_soft(gap) and _is_soft(between)):
+            if between != gap and not (is_soft(gap) and is_soft(between)):
                 return None
-        if first == last and tokens[first].spaceless and _beside_spaceless(tokens, first):
+        if len(matched) == 1 and matched[0].spaceless and _inside_run(tokens, first):
             return None
-        if self.term.cased and _plain(text[start:end]) != _plain(self.term.text):
+        if self.term.cased and plain(text[start:end]) != plain(self.term.text):
             return None
-        return self._likeness(tuple(token.exact for token in tokens[first : last + 1]))
+        kind = self._likeness(tuple([token.exact for token in matched]))
+        return _Found(self.term, start - len(self.before), behind, kind)
 
     def _likeness(self, exact: tuple[str, ...]) -> str:
         if exact == self.exact:
             return "exact"
         pairs = list(zip(exact, self.exact, strict=True))
-        if all(_singular(a) == _singular(b) for a, b in pairs):
+        if all(singular(a) == singular(b) for a, b in pairs):
             return "plural"
         return "accents"
 
 
-@lru_cache(maxsize=10_000)
-def _is_soft(gap: str) -> bool:
-    """Say whether words are as good as neighbours: blanks, hyphens, underscores and slashes stand for one another."""
-    return _SOFT.fullmatch(_IGNORED.sub("", gap)) is not None
-
-
-def _plain(text: str) -> str:
-    return _IGNORED.sub("", unicodedata.normalize("NFKC", text))
-
-
-def _beside_spaceless(tokens: Sequence[_Token], position: int) -> bool:
-    """Say whether a character stands inside a longer run of a script written without blanks."""
+def _inside_run(tokens: Sequence[Token], position: int) -> bool:
+    """Say whether a token is a character inside a longer run of a script written without blanks."""
     token = tokens[position]
     left = position > 0 and tokens[position - 1].spaceless and tokens[position - 1].end == token.start
     right = position + 1 < len(tokens) and tokens[position + 1].spaceless and tokens[position + 1].start == token.end
@@ -205,12 +128,12 @@ def _declared(entry: Entry) -> Iterator[tuple[Field, str]]:
 
 
 def _is_generic(title: str) -> bool:
-    return _plain(title).casefold().strip() in GENERIC_TITLES
+    return plain(title).casefold().strip() in GENERIC_TITLES
 
 
 def _is_telling(text: str) -> bool:
     """Say whether a term is worth matching: not a stop word, a single letter or digit, or nothing but punctuation."""
-    tokens = _tokens(text)
+    tokens = cut(text)
     if len(tokens) != 1:
         return bool(tokens)
     token = tokens[0]
@@ -219,13 +142,6 @@ def _is_telling(text: str) -> bool:
         return True
     is_name = text.strip().isupper()
     return len(token.exact) > 1 and (is_name or token.exact not in STOP_WORDS)
-
-
-class _Found(NamedTuple):
-    term: _Term
-    start: int
-    end: int
-    kind: str
 
 
 class _Matcher:
@@ -257,9 +173,9 @@ class _Matcher:
         if len(keys) not in lengths:
             self._lengths[keys[0]] = tuple(sorted((*lengths, len(keys)), reverse=True))
 
-    def scan(self, text: str, tokens: Sequence[_Token], skip: Container[int] = ()) -> Iterator[_Found]:
+    def scan(self, tokens: Tokens, skip: Container[int] = ()) -> Iterator[_Found]:
         """Yield each term that stands in the tokens, by place and then longest first, but for those in `skip`."""
-        keys = tuple(token.key for token in tokens)
+        keys = tokens.keys
         for first, key in enumerate(keys):
             if key not in self._lengths:
                 continue
@@ -267,10 +183,9 @@ class _Matcher:
                 if first + length > len(keys):
                     continue
                 for form in self.forms.get(keys[first : first + length], ()):
-                    kind = None if id(form.term) in skip else form.kind(text, tokens, first)
-                    if kind:
-                        start, end = tokens[first].start, tokens[first + length - 1].end
-                        yield _Found(form.term, start - len(form.before), end + len(form.after), kind)
+                    found = None if id(form.term) in skip else form.find(tokens, first)
+                    if found:
+                        yield found
 
 
 class _Spelling:
@@ -377,7 +292,7 @@ class HintIndex:
             term.files = term.inside = 0
         stems = {keys[0][:-1] if len(keys[0]) > 3 else keys[0] for keys in matcher.forms}
         for entry in self._entries.values():
-            written = _unaccented(_plain(" ".join((entry.text, *(text for _, text in _declared(entry))))).casefold())
+            written = unaccented(plain(" ".join((entry.text, *(text for _, text in _declared(entry))))).casefold())
             if any(stem in written for stem in stems):
                 self._count(entry, 1, matcher)
 
@@ -395,27 +310,28 @@ class HintIndex:
 
     def _declare(self, entry: Entry) -> None:
         for field, text in _declared(entry):
-            tokens = _tokens(text)
+            tokens = cut(text)
             if _is_telling(text) and len(tokens) <= MAX_TOKENS and not (field == "title" and _is_generic(text)):
-                self._add(entry, field, text, tokens)
+                self._add(entry, field, tokens)
 
-    def _add(self, entry: Entry, field: Field, text: str, tokens: Sequence[_Token]) -> None:
-        term = _Term(text, field, self._is_cased(text, tokens), [entry.entry_id])
-        known = self._add_form(term, text, tokens)
+    def _add(self, entry: Entry, field: Field, tokens: Tokens) -> None:
+        term = _Term(tokens.text, field, self._is_cased(tokens), [entry.entry_id])
+        known = self._add_form(term, tokens)
         if known is not term:
             if entry.entry_id not in known.entries[-1:]:
                 known.entries.append(entry.entry_id)
             return
-        for variant in (_split_tokens(text, tokens), _joined_tokens(text, tokens)):
-            if len(variant) != len(tokens):
-                self._add_form(term, text, variant)
+        for variant in (split_humps(tokens), join_parts(tokens)):
+            if variant:
+                self._add_form(term, variant)
 
-    def _add_form(self, term: _Term, text: str, tokens: Sequence[_Token]) -> _Term:
+    def _add_form(self, term: _Term, tokens: Tokens) -> _Term:
         """Add a form of the term and return the term, or the one that is written so already."""
-        keys = tuple(token.key for token in tokens)
-        exact = tuple(token.exact for token in tokens)
-        gaps = tuple(_IGNORED.sub("", text[a.end : b.start]) for a, b in pairwise(tokens))
-        before, after = text[: tokens[0].start].strip(), _IGNORED.sub("", text[tokens[-1].end :]).strip()
+        keys, text, made = tokens.keys, tokens.text, tokens[:]
+        exact = tuple(token.exact for token in made)
+        gaps = tuple(plain(text[a.end : b.start]) for a, b in pairwise(made))
+        before = plain(text[: made[0].start]).strip().lstrip(QUOTES)
+        after = plain(text[made[-1].end :]).strip().rstrip(QUOTES + ".,;:!")
         form = _Form(term, keys if keys == exact else exact, gaps, before, after)
         for other in self._matcher.forms.get(keys, ()):
             if other[1:] == form[1:] and (other.term.field, other.term.cased) == (term.field, term.cased):
@@ -423,42 +339,40 @@ class HintIndex:
         self._matcher.add(keys, form)
         return term
 
-    def _is_cased(self, text: str, tokens: Sequence[_Token]) -> bool:
-        if text in self._case_sensitive:
+    def _is_cased(self, tokens: Tokens) -> bool:
+        """Say whether a term matches only as written: a name in capitals, or capitalised, that is also a common word."""
+        word = tokens.text.strip()
+        if word in self._case_sensitive:
             return True
-        if len(tokens) != 1 or tokens[0].exact not in COMMON_WORDS:
-            return False
-        word = text[tokens[0].start : tokens[0].end]
-        return word == text.strip() and (word.isupper() or word.istitle())
+        return len(tokens) == 1 and word.lower() in COMMON_WORDS and (word.isupper() or word.istitle())
 
     def _count(self, entry: Entry, change: int, matcher: "_Matcher | None" = None) -> None:
         """Add `change` to the number of files of each term that stands in the entry."""
         text = " .\n".join((*(text for _, text in _declared(entry)), entry.text))
         here = set(entry.categories)
         seen: set[int] = set()
-        for found in (matcher or self._matcher).scan(text, _tokens(text), skip=seen):
+        for found in (matcher or self._matcher).scan(cut(text), skip=seen):
             seen.add(id(found.term))
             found.term.files += change
             found.term.inside += change * (not here.isdisjoint(found.term.categories))
 
     def _scan(self, query: str) -> Iterator[_Found]:
-        tokens = _tokens(query)
-        yield from self._matcher.scan(query, tokens)
-        if _CAMEL.search(query):
-            yield from self._matcher.scan(query, _split_tokens(query, tokens))
-        if "-" in query or "." in query:
-            yield from self._matcher.scan(query, _joined_tokens(query, tokens))
-        for position, token in enumerate(tokens):
-            if token.key not in self._words:
-                for word in self._spelling.near(token.key):
-                    yield from self._scan_corrected(query, tokens, position, word)
+        tokens = cut(query)
+        yield from self._matcher.scan(tokens)
+        for variant in (split_humps(tokens), join_parts(tokens)):
+            if variant:
+                yield from self._matcher.scan(variant)
+        for position, key in enumerate(tokens.keys):
+            if key not in self._words:
+                for word in self._spelling.near(key):
+                    yield from self._scan_corrected(tokens, position, word)
 
-    def _scan_corrected(self, query: str, tokens: Sequence[_Token], position: int, word: str) -> Iterator[_Found]:
+    def _scan_corrected(self, tokens: Tokens, position: int, word: str) -> Iterator[_Found]:
         """Yield the terms that stand around a token if it is read as another word."""
         token = tokens[position]
-        near = list(tokens[max(0, position - CORRECTION_WINDOW) : position + CORRECTION_WINDOW + 1])
+        near = tokens[max(0, position - CORRECTION_WINDOW) : position + CORRECTION_WINDOW + 1]
         near[near.index(token)] = token._replace(key=word, exact=word)
-        for found in self._matcher.scan(query, near):
+        for found in self._matcher.scan(Tokens.of(tokens.text, near)):
             if found.start <= token.start and token.end <= found.end:
                 yield found._replace(kind="typo")
 

@@ -7,7 +7,7 @@ import langchain_lookup_knowledge
 
 PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
-    ["errors", "types", "words"],
+    ["errors", "types", "words", "tokens"],
     ["documents"],
     ["hints", "filters"],
     ["merging"],

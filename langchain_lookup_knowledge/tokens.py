@@ -1,0 +1,197 @@
+"""Text into tokens: words, runs of katakana, symbols such as emoji, and single characters of scripts without blanks.
+
+A token has an `exact` form, equal for the same word in any case and Unicode form, and a looser `key`, equal for words that
+may be the same: without accents and English plural endings. Terms are looked up by key and then compared by exact form.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import NamedTuple, overload
+
+_SPACELESS = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "\u3041-\u309f\u1100-\u115f\u3130-\u318f\uac00-\ud7af"  # hiragana, Hangul
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+)
+_KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+_SEMITIC_MARKS = "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u065f\u0670"
+_SKIN_TONES = "\U0001f3fb-\U0001f3ff"
+
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:'[A-Za-z]+)*")
+_IS_SPACELESS = re.compile(f"[{_SPACELESS}]")
+_ACCENTED = re.compile(r"[\u00c0-\u052f\u0620-\u06ff\u1e00-\u1fff][\u0300-\u036f]*|[a-z][\u0300-\u036f]+")
+_CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_UNDECOMPOSED = str.maketrans({"ı": "i", "ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe"})
+_NOT_PLURAL = frozenset("news lens this his us is gas bus plus always series species ios aws dns https".split())
+
+
+class Token(NamedTuple):
+    """A token and its place, [start, end) in code points; `spaceless` marks a character of a script without blanks."""
+
+    start: int
+    end: int
+    spaceless: bool
+    key: str
+    exact: str
+
+
+class Tokens(Sequence[Token]):
+    """The tokens of a text. Most texts are only asked for their keys, so the tokens themselves are made when needed."""
+
+    __slots__ = ("_places", "keys", "text")
+
+    def __init__(self, text: str, keys: tuple[str, ...], places: Sequence[Token] | None = None) -> None:
+        self.text = text
+        self.keys = keys
+        self._places: Sequence[Token | re.Match[str]] | None = places
+
+    @classmethod
+    def of(cls, text: str, made: Sequence[Token]) -> "Tokens":
+        """Return tokens that were made in another way than `cut` makes them."""
+        return cls(text, tuple(token.key for token in made), made)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> Token: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Token]: ...
+    def __getitem__(self, index: int | slice) -> Token | list[Token]:
+        if self._places is None:
+            self._places = list(_pattern(self.text).finditer(self.text))
+        if isinstance(index, slice):
+            return [_token(place) for place in self._places[index]]
+        return _token(self._places[index])
+
+
+def _token(place: Token | re.Match[str]) -> Token:
+    if isinstance(place, Token):
+        return place
+    key, exact, spaceless = _fold(place[0])
+    return Token(place.start(), place.end(), spaceless, key, exact)
+
+
+def cut(text: str) -> Tokens:
+    """Return the tokens of a text."""
+    return Tokens(text, tuple([_fold(word)[0] for word in _pattern(text).findall(text)]))
+
+
+def split_humps(tokens: Tokens) -> Tokens | None:
+    """Return the tokens with `camelCase` words cut at their humps; None if there are none."""
+    text = tokens.text
+    if text.islower() or not _CAMEL_HUMP.search(text):
+        return None
+    made: list[Token] = []
+    for token in tokens:
+        word = text[token.start : token.end]
+        edges = [0, *(match.start() for match in _CAMEL_HUMP.finditer(word)), len(word)]
+        for start, end in pairwise(edges):
+            key, exact, spaceless = _fold(word[start:end])
+            made.append(Token(token.start + start, token.start + end, spaceless, key, exact))
+    return Tokens.of(text, made)
+
+
+def join_parts(tokens: Tokens) -> Tokens | None:
+    """Return the tokens with hyphenated and dotted words made one: `e-mail` as `email`; None if there are none."""
+    text = tokens.text
+    if "-" not in text and "." not in text:
+        return None
+    made: list[Token] = []
+    for token in tokens:
+        before = made[-1] if made else None
+        if before and not before.spaceless and not token.spaceless and text[before.end : token.start] in ("-", "."):
+            key, exact, _ = _fold(before.exact + token.exact)
+            made[-1] = Token(before.start, token.end, False, key, exact)
+        else:
+            made.append(token)
+    return Tokens.of(text, made) if len(made) < len(tokens) else None
+
+
+@lru_cache(maxsize=200_000)
+def _fold(word: str) -> tuple[str, str, bool]:
+    """Return (key, exact, spaceless) of a token as written."""
+    if word.isascii():
+        exact = word.lower()
+        return singular(exact), exact, False
+    exact = plain(word).casefold().replace("i̇", "i").replace("’", "'").replace("ʼ", "'")
+    exact = unicodedata.normalize("NFC", exact)
+    return singular(unaccented(exact)), exact, _IS_SPACELESS.match(word) is not None
+
+
+def plain(text: str) -> str:
+    """Return text in compatibility form (NFKC), without what cannot be seen: format characters, vowel points, variants."""
+    return text if text.isascii() else _classes().ignored.sub("", unicodedata.normalize("NFKC", text))
+
+
+def unaccented(text: str) -> str:
+    """Return text with the base letters of accented Latin, Greek, Cyrillic and Arabic ones."""
+    return text if text.isascii() else _ACCENTED.sub(_base_letters, text)
+
+
+def _base_letters(accented: re.Match[str]) -> str:
+    decomposed = unicodedata.normalize("NFD", accented[0].translate(_UNDECOMPOSED))
+    return "".join(c for c in decomposed if not unicodedata.combining(c))
+
+
+def singular(word: str) -> str:
+    """Undo -s, -es, -ies and a possessive; both sides of a comparison go through it, so it need not give a word."""
+    word = word.removesuffix("'s")
+    if len(word) < 4 or word[-1] != "s" or word in _NOT_PLURAL or not (word.isascii() and word.isalpha()):
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("xes", "sses", "zes", "ches", "shes")):
+        return word[:-2]
+    return word if word.endswith(("ss", "us", "is")) else word[:-1]
+
+
+class _Classes(NamedTuple):
+    token: re.Pattern[str]
+    ignored: re.Pattern[str]
+    soft: re.Pattern[str]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return _ASCII_WORD if text.isascii() else _classes().token
+
+
+@lru_cache(maxsize=10_000)
+def is_soft(gap: str) -> bool:
+    """Say whether words are as good as neighbours: blanks, hyphens, underscores and slashes stand for one another."""
+    return _classes().soft.fullmatch(gap) is not None
+
+
+@cache
+def _classes() -> _Classes:
+    """Return the patterns that need Unicode categories, which `re` has no names for."""
+    places = [*range(0xA0, 0xD800), *range(0xF900, 0x10000), *range(0x1F000, 0x1FC00), *range(0xE0000, 0xE01F0)]
+    categories: dict[str, list[int]] = {}
+    for place in places:
+        categories.setdefault(unicodedata.category(chr(place)), []).append(place)
+
+    def members(*names: str) -> str:
+        return "".join(_ranges(sorted(place for name in names for place in categories.get(name, ()))))
+
+    mark = f"[{members('Mn', 'Mc', 'Me', 'Cf')}\u1160-\u11ff]"  # a decomposed Hangul syllable ends in such letters
+    letter = rf"[^\W_{_SPACELESS}{_KATAKANA}]"
+    run = f"{letter}+(?:{mark}+{letter}*)*"
+    word = f"{run}(?:['’ʼ＇]{run})*"
+    token = f"[{_SPACELESS}]{mark}*|(?:[{_KATAKANA}]{mark}*)+|{word}|[{members('So')}]"
+    ignored = f"[{members('Cf')}\ufe00-\ufe0f{_SKIN_TONES}{_SEMITIC_MARKS}]+"
+    soft = rf"[\s\-_/\u2212{members('Pd', 'Cf')}]*"
+    return _Classes(re.compile(token), re.compile(ignored), re.compile(soft))
+
+
+def _ranges(places: Sequence[int]) -> list[str]:
+    """Return a sorted list of code points as the ranges of a character class."""
+    ranges: list[list[int]] = []
+    for place in places:
+        if ranges and ranges[-1][1] == place - 1:
+            ranges[-1][1] = place
+        else:
+            ranges.append([place, place])
+    return [f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges]
