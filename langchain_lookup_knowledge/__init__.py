@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from langchain_lookup_knowledge.tool import create_lookup_knowledge_tool
     from langchain_lookup_knowledge.types import FrontmatterFields, LookupOptions, LookupResult, Problem
 
+__version__ = "0.1.0"
+
 _MODULES = {
     "embeddings": ["FastEmbedModel"],
     "errors": ["DocumentError", "EmbeddingError", "LookupKnowledgeError", "RecordError", "StoreError"],

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from langchain_lookup_knowledge import __version__
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.types import Invocation, LookupOptions
 
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lookup-knowledge", description="Look up passages in a folder of Markdown files."
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     index = commands.add_parser("index", help="bring the vector index in step with the folder; remembers its options")
@@ -58,13 +60,14 @@ def _parser() -> argparse.ArgumentParser:
         "--url", help="a Qdrant server instead of the embedded index; the key is read from QDRANT_API_KEY"
     )
     index.add_argument("--collection", help="its collection; by default the name of the folder")
+    index.add_argument("--embedded", action="store_true", help="the embedded index again, after --url")
     index.add_argument("--rebuild", action="store_true", help="embed everything anew, also after a change of model")
     index.add_argument("--allow-empty", action="store_true", help="let an empty folder empty the index")
     index.set_defaults(run=_index)
 
     ask = commands.add_parser("ask", help="answer a query")
     _add_folder(ask)
-    ask.add_argument("query", metavar="QUERY")
+    ask.add_argument("query", metavar="QUERY", help="one argument: put it in quotes")
     ask.add_argument("-k", type=int, default=5, help="most matches (default 5)")
     ask.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
     ask.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -74,10 +77,16 @@ def _parser() -> argparse.ArgumentParser:
     invocations.add_argument("folder", metavar="KB", nargs="?", help="the knowledge folder whose records to show")
     invocations.add_argument("--data-dir", help="where its data is, if not in the folder")
     invocations.add_argument("--db", metavar="URL", help="a record database, as an SQLAlchemy URL, instead of KB's")
-    invocations.add_argument("--limit", type=int, default=20, help="most rows (default 20)")
+    invocations.add_argument("--limit", type=_count, default=20, help="most rows (default 20)")
     invocations.add_argument("--json", action="store_true", help="print one JSON object a line")
     invocations.set_defaults(run=_invocations)
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows")
+    return int(text)
 
 
 def _add_folder(command: argparse.ArgumentParser) -> None:
@@ -100,11 +109,13 @@ def _index(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":
     """Open the knowledge base with what `index` remembered, but for the options given now."""
     from langchain_lookup_knowledge import knowledge_base  # noqa: PLC0415
+    from langchain_lookup_knowledge.stores import EmbeddedIndex  # noqa: PLC0415
 
-    settings = knowledge_base.read_settings(knowledge_base.find_data_folder(arguments.folder, arguments.data_dir))
+    data_folder = knowledge_base.find_data_folder(arguments.folder, arguments.data_dir)
+    settings = knowledge_base.read_settings(data_folder)
     return knowledge_base.KnowledgeBase.open(
         arguments.folder,
-        index=_server(arguments, settings.get("index")) or knowledge_base.REMEMBERED,
+        index=_server(arguments, settings.get("index")) or EmbeddedIndex(data_folder / "index"),
         embedding=getattr(arguments, "model", None),
         fields=replace(knowledge_base.remembered_fields(settings), **_given_fields(arguments)),
         data_dir=arguments.data_dir,
@@ -117,11 +128,13 @@ def _server(arguments: argparse.Namespace, remembered: dict[str, str] | None) ->
     from langchain_lookup_knowledge.stores import QdrantIndex  # noqa: PLC0415
 
     url, collection = getattr(arguments, "url", None), getattr(arguments, "collection", None)
+    if collection and not url:
+        raise ValueError("--collection names a collection on a server: give --url too")
+    if url == ":memory:":
+        raise ValueError("--url :memory: would be gone with this command: leave --url out for an index on disk")
     if url:
         place = {"url": url, "collection": collection or Path(arguments.folder).absolute().name}
-    elif collection:
-        raise ValueError("--collection names a collection on a server: give --url too")
-    elif remembered:
+    elif remembered and not getattr(arguments, "embedded", False):
         place = remembered
     else:
         return None
@@ -149,7 +162,12 @@ def _ask(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.tool import render  # noqa: PLC0415
 
     options = LookupOptions(k=arguments.k, l1_enabled=not arguments.no_l1, l1_timeout=ASK_TIMEOUT)
-    with _open(arguments, sync=True) as kb:
+    with _open(arguments, sync=not arguments.no_l1) as kb:
+        if kb.problems:
+            count = len(kb.problems)
+            print(
+                f"note: {count} files or fields were not used as written: see `lookup-knowledge index`", file=sys.stderr
+            )
         result: Any = create_lookup_knowledge_graph(kb, options=options).invoke({"query": arguments.query})
     if arguments.json:
         print(json.dumps(result, ensure_ascii=False, indent=2))
@@ -165,7 +183,7 @@ def _invocations(arguments: argparse.Namespace) -> int:
     if arguments.db:
         recorder = SQLInvocationRecorder(arguments.db)
     elif arguments.folder:
-        data_folder = find_data_folder(arguments.folder, arguments.data_dir)
+        data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
         if not (data_folder / "invocations.db").exists():
             print(f"no call has been recorded in {data_folder}", file=sys.stderr)
             return NOTHING_FOUND

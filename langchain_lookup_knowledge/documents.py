@@ -146,6 +146,10 @@ class _Header:
         nothing = cls(name, {}, 1, problems)
         start = len(text) - len(text.lstrip("\n"))
         if not _HEADER.detect(text[start:]):
+            if not text.strip():
+                problems.append(Problem(name, None, "the file is empty"))
+            elif text.startswith("+++\n"):
+                problems.append(Problem(name, 1, "TOML frontmatter is not read; the whole file is used as text"))
             return nothing, text
         try:
             written, body = _HEADER.split(text[start:])
@@ -177,12 +181,13 @@ class _Header:
             if not isinstance(key, yaml.ScalarNode):
                 self._report(key, "a key that is not text is ignored")
                 continue
-            if key.value in self._nodes:
+            name = key.value.casefold()
+            if name in self._nodes:
                 self._report(key, f"the key {key.value!r} is written twice; the last one counts")
             if isinstance(value, yaml.MappingNode) and any(not isinstance(k, yaml.ScalarNode) for k, _ in value.value):
                 self._report(value, f"{key.value}: looks like a template that was not filled in; ignored")
             else:
-                self._nodes[key.value] = value
+                self._nodes[name] = value
 
     def _report(self, node: yaml.Node, message: str) -> None:
         self._problems.append(Problem(self._name, self._first_line + node.start_mark.line, message))
@@ -193,7 +198,7 @@ class _Header:
         return tuple(dict.fromkeys(found))
 
     def _values(self, key: str, *, split: bool) -> list[str]:
-        node = self._nodes.get(key)
+        node = self._nodes.get(key.casefold())
         if node is None:
             return []
         if isinstance(node, yaml.ScalarNode):

@@ -4,7 +4,9 @@ LookupKnowledgeError
 ├── DocumentError    the knowledge folder, or a list of questions, cannot be read
 ├── EmbeddingError   the embedding model cannot be loaded or gives unusable vectors
 ├── StoreError       the vector index cannot be read, written or reached
-│   └── StoreTimeout     ... within the time it was given
+│   ├── IndexMissing         ... since there is none yet
+│   └── StoreUnreachable     ... since it does not answer
+│       └── StoreTimeout         ... in time
 └── RecordError      an invocation cannot be written or read
 
 A slip in a caller's arguments is a plain `ValueError`.
@@ -27,8 +29,16 @@ class StoreError(LookupKnowledgeError):
     """The vector index cannot be read, written or reached."""
 
 
-class StoreTimeout(StoreError):
-    """The vector index did not answer in the time it was given."""
+class IndexMissing(StoreError):
+    """There is no index, or no collection, to search."""
+
+
+class StoreUnreachable(StoreError):
+    """The server that holds the vector index does not answer."""
+
+
+class StoreTimeout(StoreUnreachable):
+    """L1 did not answer in the time it was given."""
 
 
 class RecordError(LookupKnowledgeError):

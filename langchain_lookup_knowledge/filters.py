@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
-from langchain_lookup_knowledge.types import Candidate, FilterChoice, FilterMode, Hints
+from langchain_lookup_knowledge.types import Candidate, FilterChoice, FilterMode, Hints, Match
 
+GUARD_DEPTH = 3
+"""How many of the best unfiltered candidates a filter must not hide if the hints found them too."""
 GUARD_MARGIN = 0.03
 """How much more similar (dense cosine) an unfiltered candidate must be for the filter to be relaxed. Margins of 0.02 to
 0.05 lost nothing against no filter on two English knowledge bases (benchmarks/quality.py)."""
@@ -19,13 +21,21 @@ def choose_filter(hints: Hints, mode: FilterMode) -> FilterChoice:
     return {"category": None, "reason": "several_domains" if domains else "no_domain", "relaxed": False}
 
 
-def hides_better(filtered: Sequence[Candidate], unfiltered: Sequence[Candidate]) -> bool:
-    """Say whether a filter leaves nothing while there is something, or only what is clearly less similar."""
+def hides_better(filtered: Sequence[Candidate], unfiltered: Sequence[Candidate], hints: Hints) -> bool:
+    """Say whether a filter hides what should be seen.
+
+    It does if it leaves nothing while there is something, or only what is clearly less similar, or if one of the best
+    candidates without it is an entry that the hints found too.
+    """
     if not filtered:
         return bool(unfiltered)
-    return best_similarity(unfiltered) > best_similarity(filtered) + GUARD_MARGIN
+    if best_similarity(unfiltered) > best_similarity(filtered) + GUARD_MARGIN:
+        return True
+    kept = {candidate["entry_id"] for candidate in filtered}
+    hinted = {entry["entry_id"] for entry in hints["entries"]}
+    return any(c["entry_id"] in hinted and c["entry_id"] not in kept for c in unfiltered[:GUARD_DEPTH])
 
 
-def best_similarity(candidates: Sequence[Candidate]) -> float:
-    """Return the highest dense cosine, or -1 when no candidate has one."""
-    return max((c["similarity"] for c in candidates if c["similarity"] is not None), default=-1.0)
+def best_similarity(found: Sequence[Candidate] | Sequence[Match]) -> float:
+    """Return the highest dense cosine, or -1 when none has one."""
+    return max((item["similarity"] for item in found if item["similarity"] is not None), default=-1.0)

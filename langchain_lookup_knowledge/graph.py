@@ -16,7 +16,7 @@ from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import embeddings, merging
-from langchain_lookup_knowledge.errors import LookupKnowledgeError, RecordError, StoreTimeout
+from langchain_lookup_knowledge.errors import IndexMissing, LookupKnowledgeError, RecordError, StoreTimeout
 from langchain_lookup_knowledge.filters import best_similarity, choose_filter, hides_better
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder
@@ -86,6 +86,8 @@ def create_lookup_knowledge_graph(
     """
     if record == "default":
         record = default_recorder(kb)
+    if record is not None and not callable(getattr(record, "record", None)):
+        raise ValueError(f"record takes an InvocationRecorder such as SQLInvocationRecorder(url), not {record!r}")
     steps = _Steps(kb, record, options or LookupOptions())
     graph = StateGraph(LookupState, input_schema=LookupInput, output_schema=LookupResult)
     graph.add_node("l0_hints", steps.l0_hints)
@@ -117,7 +119,11 @@ def _after_l1_retrieve(state: LookupState) -> Literal["l1_retrieve", "merge_with
     choice = state["filter"]
     if choice["category"] is None or choice["relaxed"]:
         return "merge_with_fallback"
-    return "l1_retrieve" if hides_better(state["candidates"], state["unfiltered"]) else "merge_with_fallback"
+    return (
+        "l1_retrieve"
+        if hides_better(state["candidates"], state["unfiltered"], state["hints"])
+        else "merge_with_fallback"
+    )
 
 
 NO_HINTS: Hints = {"titles": [], "keywords": [], "domains": [], "entities": [], "entries": [], "terms": []}
@@ -165,15 +171,13 @@ class _Steps:
             return "disabled", "this knowledge base has no vector index (index=None)"
         if not self.options.l1_enabled:
             return "disabled", "switched off by LookupOptions(l1_enabled=False)"
-        if self.kb.index_failure:
-            return "unavailable", self.kb.index_failure
         return "ok", None
 
     def l1_retrieve(self, state: LookupState) -> LookupState:
         choice = state["filter"]
         if state["unfiltered"]:  # the second pass: the probe of the first one takes the place of the filtered answer
             candidates = state["unfiltered"]
-            report = {**state["l1"], "status": "ok", "reason": None, "candidates": len(candidates)}
+            report = {**state["l1"], "status": "ok", "reason": self._staleness(), "candidates": len(candidates)}
             return {"candidates": candidates, "filter": {**choice, "relaxed": True}, "l1": report}  # type: ignore[typeddict-item]
         categories = [choice["category"]]
         if choice["category"] is not None and self.options.filter_mode == "guarded":
@@ -183,9 +187,9 @@ class _Steps:
             query = state["query"]
             answers = call_with_deadline(lambda: self.kb.retrieve(query, categories), self.options.l1_timeout)
         except LookupKnowledgeError as error:
-            status: L1Status = "timeout" if isinstance(error, StoreTimeout) else "failed"
-            logger.warning("L1 %s: %s", status, error)
-            return {"l1": _report(status, str(error), 0, started)}
+            return {"l1": _failure(_failure_status(error), str(error), started)}
+        except Exception as error:  # noqa: BLE001  (whatever it is, L0 still answers; its text may hold a secret)
+            return {"l1": _failure("failed", f"unexpected {type(error).__name__}", started)}
         kept = [merging.above(answer, self.options.min_similarity) for answer in answers]
         update: LookupState = {"candidates": kept[0], "l1": self._report(answers[0], kept[0], started)}
         if len(kept) > 1:
@@ -194,12 +198,16 @@ class _Steps:
 
     def _report(self, found: list[Candidate], kept: list[Candidate], started: float) -> L1Report:
         if kept:
-            return _report("ok", None, len(kept), started)
+            return _report("ok", self._staleness(), len(kept), started)
         if found:
             best = best_similarity(found)
             reason = f"best similarity {best:.3f} is under min_similarity {self.options.min_similarity}"
             return _report("below_threshold", reason, 0, started)
         return _report("empty", "no passage was found", 0, started)
+
+    def _staleness(self) -> str | None:
+        failure = self.kb.index_failure
+        return f"the index is behind the folder: {failure}" if failure else None
 
     def merge_with_fallback(self, state: LookupState) -> LookupState:
         hints, candidates = state["hints"], state["candidates"]
@@ -216,7 +224,7 @@ class _Steps:
             "retrieval_layer": merging.layer(hints, candidates),
             "primary": matches[0] if matches else None,
             "matches": matches,
-            "relevance": merging.assess(hints, matches, candidates, state["l1"]["status"], thresholds),
+            "relevance": merging.assess(hints, matches, state["l1"]["status"], thresholds),
         }
 
     def record_invocation(self, state: LookupState, config: RunnableConfig) -> LookupState:
@@ -225,14 +233,34 @@ class _Steps:
         try:
             self.recorder.record(_invocation(state, config))
         except RecordError as error:
-            logger.error("the invocation was not recorded: %s", error)
-            if self.options.record_mode == "required":
-                return {"recorded": "failed", "status": "refused", "matches": [], "primary": None}
-            return {"recorded": "failed"}
+            return self._unrecorded(str(error))
+        except Exception as error:  # noqa: BLE001  (a recorder of the host's may raise anything; its text may hold a secret)
+            return self._unrecorded(f"unexpected {type(error).__name__}")
         return {"recorded": "stored"}
+
+    def _unrecorded(self, reason: str) -> LookupState:
+        logger.error("the invocation was not recorded: %s", reason)
+        if self.options.record_mode != "required":
+            return {"recorded": "failed"}
+        relevance: Relevance = {"level": "none", "semantic_support": False, "reason": "the call could not be recorded"}
+        nothing: LookupState = {"matches": [], "primary": None, "hints": NO_HINTS, "relevance": relevance}
+        return {"recorded": "failed", "status": "refused", "retrieval_layer": "none", **nothing}
+
+
+def _failure_status(error: LookupKnowledgeError) -> L1Status:
+    if isinstance(error, StoreTimeout):
+        return "timeout"
+    return "unavailable" if isinstance(error, IndexMissing) else "failed"
+
+
+def _failure(status: L1Status, reason: str, started: float) -> L1Report:
+    logger.warning("L1 %s: %s", status, reason)
+    return _report(status, reason, 0, started)
 
 
 def _query_problem(query: object) -> str | None:
+    if query is None:
+        return 'the input has no "query"'
     if _is_blank(query):
         return "the query is empty or has no letter or digit"
     if len(str(query)) > MAX_QUERY_CHARS:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+import time
 import unicodedata
 import uuid
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,19 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, merging
 from langchain_lookup_knowledge.documents import Entry, Passage, category_key, read_folder, split_passages, visible_text
-from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, StoreError
+from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, IndexMissing, StoreError, StoreUnreachable
 from langchain_lookup_knowledge.hints import HintIndex
-from langchain_lookup_knowledge.stores import PAYLOAD_VERSION, Contents, EmbeddedIndex, Point, QdrantIndex, VectorIndex
+from langchain_lookup_knowledge.stores import (
+    INDEX_COMMAND,
+    PAYLOAD_VERSION,
+    REBUILD_COMMAND,
+    Contents,
+    EmbeddedIndex,
+    Fingerprint,
+    Point,
+    QdrantIndex,
+    VectorIndex,
+)
 from langchain_lookup_knowledge.types import Candidate, FrontmatterFields, Hints, Problem
 
 logger = logging.getLogger("langchain_lookup_knowledge")
@@ -78,7 +89,7 @@ class KnowledgeBase:
         self.index = index
         self.embedding = embedding
         self.index_failure: str | None = None
-        self._fingerprint_checked = False
+        self._next_look = 0.0
         self._notices: list[Problem] = []
         self._read(HintIndex([]))
 
@@ -87,7 +98,7 @@ class KnowledgeBase:
         cls,
         folder: str | os.PathLike[str],
         *,
-        index: QdrantIndex | Remembered | None = REMEMBERED,
+        index: VectorIndex | Remembered | None = REMEMBERED,
         embedding: Embeddings | str | None = None,
         fields: FrontmatterFields | None = None,
         data_dir: str | os.PathLike[str] | None = None,
@@ -110,6 +121,10 @@ class KnowledgeBase:
             DocumentError: the folder cannot be read, or the data folder cannot be made. A server, model or index out of
                 reach does not raise: the lookup says so.
         """
+        if index is not None and not isinstance(index, Remembered) and not hasattr(index, "search"):
+            raise ValueError(f"index takes a QdrantIndex or None, not {index!r}")
+        if fields is not None and not isinstance(fields, FrontmatterFields):
+            raise ValueError(f"fields takes a FrontmatterFields, not {fields!r}")
         root = Path(folder).expanduser().absolute()
         data_folder = find_data_folder(root, data_dir)
         settings = read_settings(data_folder)
@@ -188,7 +203,7 @@ class KnowledgeBase:
         known = before.digests if before else {}
         if known and not entries and not allow_empty:
             raise StoreError(
-                f"{self.folder} has no entries any more: pass --allow-empty if the index should be emptied"
+                f"{self.folder} has no entries any more; to empty the index, use --allow-empty, or sync(allow_empty=True)"
             )
         digests = {entry_id: _digest(entry) for entry_id, entry in entries.items()}
         changed = [entry_id for entry_id, digest in digests.items() if known.get(entry_id) != digest]
@@ -203,13 +218,15 @@ class KnowledgeBase:
                 (entries[i], p) for i in changed for p in split_passages(entries[i], size=PASSAGE_SIZE, length=_length)
             ]
             stale = [*gone, *(entry_id for entry_id in changed if entry_id in known)]
-            self.index.write(contents, stale, self._points(passages, digests, progress))
+            self.index.write(contents, stale, self._points(passages, contents, progress), anew=rebuild)
+            if self.index.embedded:
+                self.remember()
             report = SyncReport(len(entries), len(passages), len(changed), len(gone))
         self.index_failure = None
         return report
 
     def _points(
-        self, passages: Sequence[tuple[Entry, Passage]], digests: dict[str, str], progress: bool | None
+        self, passages: Sequence[tuple[Entry, Passage]], contents: Contents, progress: bool | None
     ) -> Iterator[list[Point]]:
         """Embed the passages, longest first so that little is padded, and yield points in batches."""
         from tqdm import tqdm  # noqa: PLC0415
@@ -221,7 +238,7 @@ class KnowledgeBase:
                 window = passages[start : start + EMBED_WINDOW]
                 vectors = embeddings.embed_documents(self.embedding, [_embedded_text(e, p) for e, p in window])
                 yield [
-                    _point(entry, passage, vector, digests[entry.entry_id])
+                    _point(entry, passage, vector, contents)
                     for (entry, passage), vector in zip(window, vectors, strict=True)
                 ]
                 bar.update(len(window))
@@ -245,7 +262,7 @@ class KnowledgeBase:
         differing = [key for key in ours if contents.fingerprint.get(key) != ours[key]]
         if differing:
             what = "; ".join(f"{key} {contents.fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing)
-            raise StoreError(f"the index was built with another {what}: run `lookup-knowledge index --rebuild`")
+            raise StoreError(f"the index was built with another {what}: {REBUILD_COMMAND}")
 
     def retrieve(self, query: str, categories: Sequence[str | None]) -> list[list[Candidate]]:
         """Return L1's candidates for each category (None: unfiltered), in one round trip to the index.
@@ -256,15 +273,35 @@ class KnowledgeBase:
         """
         if self.index is None:
             raise StoreError("this knowledge base has no index")
-        if not self._fingerprint_checked:
-            contents = self.index.contents()
-            if contents is None:
-                raise StoreError("there is no index yet: run `lookup-knowledge index` on the knowledge folder")
-            self._check(contents)
-            self._fingerprint_checked = True
         vector = embeddings.embed_query(self.embedding, query)
         keys = [None if category is None else category_key(category) for category in categories]
-        return [merging.fuse(lists) for lists in self.index.search(vector, query, keys, SEARCH_LIMIT)]
+        try:
+            answers = self.index.search(vector, query, keys, SEARCH_LIMIT)
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            self._diagnose()
+            raise
+        ours = _brand(self._fingerprint(len(vector)))
+        if any(hit.payload["metadata"].get("fingerprint") != ours for lists in answers for hit in lists["dense"][:1]):
+            self._diagnose()
+        self._look_again()
+        return [merging.fuse(lists) for lists in answers]
+
+    def _look_again(self) -> None:
+        """Forget a failed sync once another process has brought the index in step; looked at once a second."""
+        if self.index and self.index_failure and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + 1.0
+            contents = self.index.contents()
+            if contents and contents.digests == {i: _digest(entry) for i, entry in self._knowledge.entries.items()}:
+                self.index_failure = None
+
+    def _diagnose(self) -> None:
+        """Raise an error that says better than the search did why the index cannot be used, if there is one."""
+        contents = self.index.contents() if self.index else None
+        if contents is None:
+            raise IndexMissing(self.index_failure or f"there is no index yet: {INDEX_COMMAND}")
+        self._check(contents)
 
     def remember(self) -> None:
         """Keep the index, model and fields in the data folder, for later commands and `open`; never a key."""
@@ -291,8 +328,12 @@ class KnowledgeBase:
         self.close()
 
 
-def find_data_folder(folder: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Return the data folder of a knowledge folder, made if need be: in the user's cache if that folder is read-only.
+def find_data_folder(
+    folder: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None, *, make: bool = True
+) -> Path:
+    """Return the data folder of a knowledge folder, in the user's cache if that folder is read-only.
+
+    `make` makes it if need be.
 
     Raises:
         DocumentError: there is no such knowledge folder, or `data_dir` cannot be made.
@@ -302,10 +343,10 @@ def find_data_folder(folder: str | os.PathLike[str], data_dir: str | os.PathLike
         raise DocumentError(f"{root} is not a folder: give the folder that holds the Markdown files")
     if data_dir is not None:
         chosen = Path(data_dir).expanduser().absolute()
-        if not _is_writable(chosen):
+        if make and not _is_writable(chosen):
             raise DocumentError(f"the data folder {chosen} cannot be written: choose another with data_dir")
         return chosen
-    if _is_writable(root / DATA_FOLDER):
+    if (root / DATA_FOLDER).is_dir() if not make else _is_writable(root / DATA_FOLDER):
         return root / DATA_FOLDER
     from platformdirs import user_cache_path  # noqa: PLC0415
 
@@ -353,7 +394,10 @@ def read_settings(data_folder: Path) -> dict[str, Any]:
 
 def remembered_fields(settings: dict[str, Any]) -> FrontmatterFields:
     """Return the field mapping kept in the settings, or the default one."""
-    return FrontmatterFields(**settings.get("fields", {}))
+    try:
+        return FrontmatterFields(**settings.get("fields", {}))
+    except (TypeError, ValueError) as error:
+        raise DocumentError(f"settings.json holds a field mapping that cannot be used ({error}): delete it") from error
 
 
 def _index(settings: dict[str, Any], data_folder: Path) -> VectorIndex:
@@ -377,7 +421,12 @@ def _embedded_text(entry: Entry, passage: Passage) -> str:
     return "\n".join(dict.fromkeys(part for part in (entry.title, passage.heading, passage.text) if part))
 
 
-def _point(entry: Entry, passage: Passage, vector: Sequence[float], digest: str) -> Point:
+def _brand(fingerprint: Fingerprint) -> str:
+    """Return a fingerprint in short, for the payload of each passage."""
+    return hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _point(entry: Entry, passage: Passage, vector: Sequence[float], contents: Contents) -> Point:
     sparse = {"passage": _embedded_text(entry, passage)}
     if passage.number == 0:
         described = "\n".join((entry.title, *entry.keywords, *entry.entities))
@@ -399,7 +448,8 @@ def _point(entry: Entry, passage: Passage, vector: Sequence[float], digest: str)
                 "keywords": list(entry.keywords),
                 "entities": list(entry.entities),
                 "source": entry.entry_id,
-                "digest": digest,
+                "digest": contents.digests[entry.entry_id],
+                "fingerprint": _brand(contents.fingerprint),
             },
         },
     )

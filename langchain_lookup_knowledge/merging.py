@@ -24,7 +24,8 @@ RANK_CONSTANT = 60
 LIST_WEIGHTS: Mapping[str, float] = {"dense": 1.0, "page": 1.0, "passage": 1.0, "frontmatter": 0.3}
 HINT_WEIGHT = 0.5
 """Weight of the hinted entries as one more ranked list; only entries with a specific term take part."""
-SNIPPET_CHARS = 600
+SNIPPET_CHARS = 1000
+"""Most characters of a snippet; a passage fits whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,24 +177,31 @@ def layer(hints: Hints, candidates: Sequence[Candidate]) -> RetrievalLayer:
     return "L0" if hints["entries"] else "none"
 
 
-def assess(
-    hints: Hints, matches: Sequence[Match], candidates: Sequence[Candidate], l1: L1Status, thresholds: Thresholds
-) -> Relevance:
-    """Return what the result may claim. Only a dense similarity supports a semantic claim; keywords alone never do."""
+def assess(hints: Hints, matches: Sequence[Match], l1: L1Status, thresholds: Thresholds) -> Relevance:
+    """Return what the matches shown may claim.
+
+    Only their dense similarity supports a semantic claim. A specific term of the query that one of them declares is worth
+    a medium level, whatever its similarity. A model whose thresholds were not fitted never gives a high level.
+    """
     if not matches:
         return {"level": "none", "semantic_support": False, "reason": "nothing matched"}
-    specific = [entry["entry_id"] for entry in hints["entries"] if _is_specific(entry, hints)]
-    if not candidates:
-        level: RelevanceLevel = "medium" if matches[0]["entry_id"] in specific else "low"
-        what = "a specific term" if level == "medium" else "common terms"
-        return {"level": level, "semantic_support": False, "reason": f"keyword match alone, on {what}; L1 {l1}"}
-    best = best_similarity(candidates)
-    note = "" if thresholds.calibrated else "; thresholds are not calibrated for this model"
+    specific = {entry["entry_id"] for entry in hints["entries"] if _is_specific(entry, hints)}
+    declared = any(match["entry_id"] in specific for match in matches)
+    keywords = "a specific term of the query is declared" if declared else "no specific term of the query is declared"
+    level: RelevanceLevel = "medium" if declared else "low"
+    best = best_similarity(matches)
+    if not any("L1" in match["layers"] for match in matches):
+        return {"level": level, "semantic_support": False, "reason": f"keyword match alone: {keywords}; L1 {l1}"}
+    note = "" if thresholds.calibrated else "; the thresholds are not calibrated for this model"
     if best < thresholds.medium:
-        reason = f"best similarity {best:.2f} is under {thresholds.medium:.2f}{note}"
-        return {"level": "low", "semantic_support": False, "reason": reason}
-    if best >= thresholds.high:
-        reason = f"best similarity {best:.2f} reaches {thresholds.high:.2f}{note}"
-        return {"level": "high", "semantic_support": True, "reason": reason}
+        reason = f"best similarity {best:.2f} is under {thresholds.medium:.2f}, but {keywords}{note}"
+        reason = reason if declared else f"best similarity {best:.2f} is under {thresholds.medium:.2f}{note}"
+        return {"level": level, "semantic_support": False, "reason": reason}
+    if best >= thresholds.high and thresholds.calibrated:
+        return {
+            "level": "high",
+            "semantic_support": True,
+            "reason": f"best similarity {best:.2f} reaches {thresholds.high:.2f}",
+        }
     reason = f"best similarity {best:.2f} reaches {thresholds.medium:.2f}{note}"
     return {"level": "medium", "semantic_support": True, "reason": reason}

@@ -19,16 +19,17 @@ class LookupKnowledgeRetriever(BaseRetriever):
     """Retrieves the matches of a lookup as documents; each call is recorded like a tool call.
 
     A document's `page_content` is the match's snippet, its `id` the entry id; its metadata hold `title`, `source`,
-    `heading`, `categories`, `score`, `similarity`, `layers`, `matched`, `retrieval_layer` and `invocation_id`.
+    `heading`, `categories`, `score`, `similarity`, `layers`, `matched`, and of the whole call `status`, `retrieval_layer`,
+    `relevance` (the level) and `invocation_id`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     knowledge_base: KnowledgeBase
-    k: int = Field(default=5, ge=1, le=100)
-    """Most documents returned; `invoke(query, k=...)` overrides it."""
+    k: int | None = Field(default=None, ge=1, le=100)
+    """Most documents returned; left out, that of `options`; `invoke(query, k=...)` overrides both."""
     options: LookupOptions = LookupOptions()
-    """How a lookup behaves; its own `k` is not used."""
+    """How a lookup behaves."""
     record: Any = "default"
     """An `InvocationRecorder`; left out, the knowledge base's default; None records nothing."""
 
@@ -48,19 +49,28 @@ class LookupKnowledgeRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        result = self._graph(k or self.k).invoke({"query": query}, {"callbacks": run_manager.get_child()})
+        result = self._graph(k or self.k or self.options.k).invoke(
+            {"query": query}, {"callbacks": run_manager.get_child()}
+        )
         return _documents(result)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        result = await self._graph(k or self.k).ainvoke({"query": query}, {"callbacks": run_manager.get_child()})
+        result = await self._graph(k or self.k or self.options.k).ainvoke(
+            {"query": query}, {"callbacks": run_manager.get_child()}
+        )
         return _documents(result)
 
 
 def _documents(result: LookupResult) -> list[Document]:
     kept = ("title", "source", "heading", "categories", "score", "similarity", "layers", "matched")
-    call = {"retrieval_layer": result["retrieval_layer"], "invocation_id": result["invocation_id"]}
+    call = {
+        "status": result["status"],
+        "retrieval_layer": result["retrieval_layer"],
+        "relevance": result["relevance"]["level"],
+        "invocation_id": result["invocation_id"],
+    }
     return [
         Document(
             id=match["entry_id"],

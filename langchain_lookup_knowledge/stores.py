@@ -16,7 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from langchain_lookup_knowledge.errors import LookupKnowledgeError, StoreError, StoreTimeout
+from langchain_lookup_knowledge.errors import (
+    IndexMissing,
+    LookupKnowledgeError,
+    StoreError,
+    StoreTimeout,
+    StoreUnreachable,
+)
 from langchain_lookup_knowledge.merging import Hit
 
 if TYPE_CHECKING:
@@ -29,7 +35,8 @@ CATEGORY_FIELD = "metadata.categories_key"
 ENTRY_FIELD = "metadata.entry_id"
 INDEXED_FIELDS = (CATEGORY_FIELD, ENTRY_FIELD)
 """Every field a filter names has a keyword index: a server in strict mode refuses the filter otherwise."""
-WRITE_BATCH = 256
+INDEX_COMMAND = "run `lookup-knowledge index` on the knowledge folder, or kb.sync()"
+REBUILD_COMMAND = "run `lookup-knowledge index --rebuild` on the knowledge folder, or kb.sync(rebuild=True)"
 
 _POINT_NAMESPACE = uuid.UUID("5f4c2c9e-8d0f-5c57-9d6b-6f2f6f0a7a51")
 
@@ -71,8 +78,13 @@ class VectorIndex(Protocol):
     def contents(self) -> Contents | None:
         """Return what the index holds, or None if it was never written."""
 
-    def write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]]) -> None:
-        """Make the index hold `contents`: drop the `removed` entries and add the points, given in batches."""
+    def write(
+        self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
+    ) -> None:
+        """Make the index hold `contents`: drop the `removed` entries and add the points, given in batches.
+
+        `anew` starts from nothing, whatever was there, in whatever state.
+        """
 
     def search(self, dense: Sequence[float], text: str, categories: Sequence[str | None], limit: int) -> list[Ranked]:
         """Return the ranked lists for each category key (None: unfiltered), all in one round trip."""
@@ -109,7 +121,7 @@ class EmbeddedIndex:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StoreError(f"cannot read the index in {self._folder}: {error.strerror}") from error
+            raise StoreError(f"the index cannot be read: {error.strerror}") from error
         return self._folder / name
 
     def contents(self) -> Contents | None:
@@ -120,18 +132,19 @@ class EmbeddedIndex:
             manifest = json.loads((generation / "manifest.json").read_bytes())
             return Contents(manifest["fingerprint"], manifest["digests"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"the index in {self._folder} is damaged: {_REBUILD}") from error
+            raise StoreError(f"the index is damaged: {REBUILD_COMMAND}") from error
 
-    def write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]]) -> None:
+    def write(
+        self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
+    ) -> None:
         with self._writer(), _translated("the index cannot be written"):
             current = self._generation()
             target = self._folder / f"generation-{uuid.uuid4().hex[:12]}"
-            before = self.contents() if current else None
-            if current and before and before.fingerprint == contents.fingerprint:
+            if current is None or anew:
+                shard = _create(target / "shard", int(contents.fingerprint["dimensions"]))
+            else:
                 _copy_sparse(current / "shard", target / "shard")
                 shard = _load(target / "shard")
-            else:
-                shard = _create(target / "shard", int(contents.fingerprint["dimensions"]))
             try:
                 _apply(shard, removed, points)
                 shard.flush()
@@ -150,9 +163,7 @@ class EmbeddedIndex:
             with FileLock(self._folder / "writer.lock", timeout=0):
                 yield
         except Timeout as error:
-            raise StoreError(
-                f"another process is writing the index in {self._folder}: wait until it is done"
-            ) from error
+            raise StoreError("another process is writing the index: wait until it is done") from error
 
     def _remove_all_but(self, *kept: Path | None) -> None:
         """Remove old generations. The one before stays, for readers that are about to follow the pointer."""
@@ -163,9 +174,7 @@ class EmbeddedIndex:
     def _shard(self) -> "qdrant_edge.EdgeShard":
         generation = self._generation()
         if generation is None:
-            raise StoreError(
-                f"there is no index in {self._folder}: run `lookup-knowledge index` on the knowledge folder"
-            )
+            raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
         with self._lock:
             if self._open is None or self._open[0] != generation.name:
                 with _translated("the index cannot be opened"):
@@ -195,9 +204,6 @@ class EmbeddedIndex:
     def close(self) -> None:
         with self._lock:
             self._open = None
-
-
-_REBUILD = "run `lookup-knowledge index --rebuild` on the knowledge folder"
 
 
 def _by_category(categories: Sequence[str | None], names: Sequence[str], answers: Sequence[list[Hit]]) -> list[Ranked]:
@@ -297,7 +303,7 @@ def _translated(what: str) -> Iterator[None]:
     except OSError as error:
         raise StoreError(f"{what}: {error.strerror or error}") from error
     except Exception as error:  # Edge raises its own Exception subclass, and pyo3 panics derive from BaseException
-        raise StoreError(f"{what} ({type(error).__name__}): {_REBUILD}") from error
+        raise StoreError(f"{what} ({type(error).__name__}): {REBUILD_COMMAND}") from error
 
 
 class QdrantIndex:
@@ -366,11 +372,12 @@ class QdrantIndex:
         except LookupKnowledgeError:
             raise
         except UnexpectedResponse as error:
-            raise StoreError(self._refusal(error.status_code)) from error
+            kind = IndexMissing if error.status_code == 404 else StoreError
+            raise kind(self._refusal(error.status_code)) from error
         except ResponseHandlingException as error:
             if "timeout" in type(error.source).__name__.lower():
                 raise StoreTimeout("the Qdrant server did not answer in time") from error
-            raise StoreError(
+            raise StoreUnreachable(
                 f"the Qdrant server cannot be reached ({type(error.source).__name__}): check its URL"
             ) from error
         except Exception as error:  # gRPC, local mode and URL parsing each raise their own
@@ -384,12 +391,8 @@ class QdrantIndex:
         if status in (401, 403):
             return f"the Qdrant server refuses the API key (HTTP {status}): check api_key"
         if status == 404:
-            return self._missing
+            return f'collection "{self.collection}" does not exist: {INDEX_COMMAND}'
         return f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})'
-
-    @property
-    def _missing(self) -> str:
-        return f'collection "{self.collection}" does not exist: run `lookup-knowledge index` on the knowledge folder'
 
     def contents(self) -> Contents | None:
         contents: Contents | None = self._call(self._contents)
@@ -412,12 +415,16 @@ class QdrantIndex:
             if offset is None:
                 return Contents(metadata["lookup_knowledge"], digests)
 
-    def write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]]) -> None:
-        self._call(lambda: self._write(contents, removed, points))
+    def write(
+        self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
+    ) -> None:
+        self._call(lambda: self._write(contents, removed, points, anew))
 
-    def _write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]]) -> None:
+    def _write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], anew: bool) -> None:
         from qdrant_client import models  # noqa: PLC0415
 
+        if anew and self._contents() is not None:
+            self.client.delete_collection(self.collection)
         if not self.client.collection_exists(self.collection):
             self._create(contents.fingerprint)
         for entry_id in removed:

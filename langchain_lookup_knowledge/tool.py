@@ -115,8 +115,9 @@ def _status_sentence(result: LookupResult) -> str:
     if l1["status"] in ("failed", "timeout", "unavailable"):
         failure = f" Vector search did not take part ({l1['status']}: {one_line(l1['reason'] or '')})."
     if not count:
-        whole = "no keyword matched" if failure else "nothing matched"
+        whole = "no keyword matched" if failure or l1["status"] == "below_threshold" else "nothing matched"
         again = "" if failure else " The same query will not find more."
+        failure = failure or (f" {_below(result)}" if l1["status"] == "below_threshold" else "")
         return f"No match in the knowledge base: {whole}.{failure}{again}{unrecorded}"
     matches = f"{count} match" if count == 1 else f"{count} matches"
     layer = result["retrieval_layer"]
@@ -129,7 +130,9 @@ def _status_sentence(result: LookupResult) -> str:
         how = "Keyword hints and vector search answered (L0+L1)" if layer == "L0+L1" else "Vector search answered (L1)"
     relevance = result["relevance"]
     level = f"relevance {relevance['level']} ({relevance['reason']})"
-    return f"{how}: {matches}, {level}.{_filter_note(result)}{failure}{unrecorded}"
+    doubt = " The answer is probably not in this knowledge base." if relevance["level"] == "low" else ""
+    stale = f" Note: {one_line(l1['reason'])}." if l1["status"] == "ok" and l1["reason"] else ""
+    return f"{how}: {matches}, {level}.{doubt}{_filter_note(result)}{failure}{stale}{unrecorded}"
 
 
 def _below(result: LookupResult) -> str:

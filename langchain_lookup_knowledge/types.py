@@ -82,11 +82,15 @@ class LookupOptions:
     scope_fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name, kinds in (("k", int), ("l1_timeout", (int, float)), ("max_chars", int)):
+            if not isinstance(getattr(self, name), kinds) or isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be a number, not {getattr(self, name)!r}")
         if not 1 <= self.k <= 100:
             raise ValueError(f"k must be 1 to 100, not {self.k}")
         if self.filter_mode not in ("guarded", "strict", "off"):
             raise ValueError(f'filter_mode must be "guarded", "strict" or "off", not {self.filter_mode!r}')
-        if self.min_similarity is not None and not -1 <= self.min_similarity <= 1:
+        threshold = self.min_similarity
+        if threshold is not None and not (isinstance(threshold, int | float) and -1 <= threshold <= 1):
             raise ValueError(f"min_similarity is a cosine, -1 to 1, not {self.min_similarity}")
         if not self.l1_timeout > 0:
             raise ValueError(f"l1_timeout must be more than 0 seconds, not {self.l1_timeout}")

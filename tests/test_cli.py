@@ -65,6 +65,22 @@ def test_a_bar_is_shown_on_a_terminal(folder):
     assert "3/3" in shown
 
 
+def test_a_broken_file_is_told_by_index_and_counted_by_ask(folder):
+    write_files(folder, {"bad.md": "---\ntitle: x: y\n---\n"})
+    assert "note: bad.md:2: the frontmatter is not YAML" in run("index", folder).stderr
+    assert run("ask", folder, "refund").stderr.startswith("note: 1 files or fields were not used as written")
+
+
+def test_the_embedded_index_can_be_taken_up_again(folder):
+    (folder / ".lookup-knowledge").mkdir()
+    (folder / ".lookup-knowledge/settings.json").write_text(
+        '{"index": {"url": "https://127.0.0.1:9", "collection": "c"}}'
+    )
+    assert run("index", folder).returncode == 2
+    assert run("index", folder, "--embedded").returncode == 0
+    assert "(L0+L1)" in run("ask", folder, "refund").stdout
+
+
 def test_nothing_found_is_status_1(folder):
     assert run("ask", folder, "zebra", "--no-l1").returncode == 1
     nothing = run("invocations", write_files(folder.parent / "other", {"a.md": "x"}))
@@ -78,6 +94,7 @@ def test_nothing_found_is_status_1(folder):
         (["ask", "nowhere", "x"], "nowhere is not a folder"),
         (["ask", "KB", "x", "-k", "0"], "k must be 1 to 100, not 0"),
         (["index", "KB", "--collection", "c"], "give --url too"),
+        (["index", "KB", "--url", ":memory:"], "would be gone with this command"),
         (["index", "KB", "--category-from-path", "-1"], "category_from_path counts folders"),
         (["index", "KB", "--url", "https://127.0.0.1:9"], "the Qdrant server cannot be reached"),
         (["index", "KB", "--model", "nobody/no-model"], "FastEmbed knows no model 'nobody/no-model'"),

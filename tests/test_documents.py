@@ -87,6 +87,17 @@ def test_a_field_that_is_not_used_as_written_is_told_with_its_line(tmp_path, hea
     assert [text[: len(problem)] for text in problems] == [problem]
 
 
+def test_keys_match_in_any_case(tmp_path):
+    entry, problems = read(tmp_path, "---\nTitle: T\nKEYWORDS: [k1]\n---\nbody\n")
+    assert (entry.title, entry.keywords, problems) == ("T", ("k1",), [])
+
+
+@pytest.mark.parametrize(("text", "problem"), [("", "a.md: the file is empty"), ("+++\na = 1\n+++\n", "a.md:1: TOML")])
+def test_what_cannot_be_read_as_yaml_frontmatter_is_told(tmp_path, text, problem):
+    _, problems = read(tmp_path, text)
+    assert [text[: len(problem)] for text in problems] == [problem]
+
+
 def test_anchors_do_not_expand(tmp_path):
     levels = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]\n" for i in range(12))
     entry, problems = read(tmp_path, f"---\n{levels}tags: *a11\n---\nbody stays\n")

@@ -17,6 +17,7 @@ from langchain_lookup_knowledge import (
     SQLInvocationRecorder,
     create_lookup_knowledge_graph,
 )
+from langchain_lookup_knowledge.graph import NO_HINTS
 
 STEPS = ["l0_hints", "choose_filter", "l1_retrieve", "merge_with_fallback", "record_invocation"]
 RESULT_KEYS = {
@@ -133,27 +134,62 @@ def test_nothing_found_is_no_match(folder, embedding):
 def test_a_deleted_index_is_told(kb, ask):
     shutil.rmtree(kb.data_folder / "index")
     result = ask("refund")
-    assert (result["status"], result["l1"]["status"], result["retrieval_layer"]) == ("degraded", "failed", "L0")
+    assert (result["status"], result["l1"]["status"], result["retrieval_layer"]) == ("degraded", "unavailable", "L0")
     assert "lookup-knowledge index" in result["l1"]["reason"]
 
 
 class BrokenRecorder:
+    def __init__(self, error):
+        self.error = error
+
     def record(self, invocation):
-        raise RecordError("the disk is full")
+        raise self.error
 
     def close(self):
         pass
 
 
-def test_a_call_that_could_not_be_recorded_says_so(ask):
-    result = ask("refund", record=BrokenRecorder())
+BROKEN = [BrokenRecorder(RecordError("the disk is full")), BrokenRecorder(RuntimeError("sk-SECRET"))]
+
+
+@pytest.mark.parametrize("recorder", BROKEN)
+def test_a_call_that_could_not_be_recorded_says_so(ask, recorder, caplog):
+    result = ask("refund", record=recorder)
+    assert "was not recorded" in caplog.text
+    assert "SECRET" not in caplog.text
     assert (result["status"], result["recorded"]) == ("ok", "failed")
 
 
-def test_a_required_record_that_fails_gives_no_knowledge(ask):
-    result = ask("refund", record=BrokenRecorder(), options=LookupOptions(record_mode="required"))
+@pytest.mark.parametrize("recorder", BROKEN)
+def test_a_required_record_that_fails_gives_no_knowledge(ask, recorder):
+    result = ask("refund", record=recorder, options=LookupOptions(record_mode="required"))
     assert (result["status"], result["recorded"]) == ("refused", "failed")
-    assert (result["matches"], result["primary"]) == ([], None)
+    assert (result["matches"], result["primary"], result["hints"]) == ([], None, NO_HINTS)
+
+
+def test_what_is_no_recorder_is_refused_at_once(kb):
+    with pytest.raises(ValueError, match="record takes an InvocationRecorder"):
+        create_lookup_knowledge_graph(kb, record="sqlite:///calls.db")
+
+
+def test_an_unexpected_failure_of_l1_leaves_l0(kb, ask, monkeypatch):
+    monkeypatch.setattr(kb, "retrieve", lambda query, categories: {}["sk-SECRET"])
+    result = ask("refund")
+    assert (result["l1"]["status"], result["l1"]["reason"]) == ("failed", "unexpected KeyError")
+    assert result["primary"]["entry_id"] == "billing/refunds.md"
+
+
+def test_a_filter_that_hides_an_entry_the_hints_found_is_relaxed(tmp_path):
+    files = {
+        "discount.md": "---\ntitle: A\nkeywords: [staff discount]\ncategory: HR\n---\nThe staff discount is ten percent.\n",
+        "cards.md": "---\ntitle: B\nkeywords: [gift card]\ncategory: Billing\n---\nA gift card lasts two years.\n",
+    }
+    files |= {f"{i}.md": "---\ncategory: Shop\n---\nPay with a gift card.\n" for i in range(5)}
+    with KnowledgeBase.open(write_files(tmp_path / "kb", files), embedding=WordEmbeddings()) as kb:
+        result = create_lookup_knowledge_graph(kb).invoke({"query": "staff discount on a gift card"})
+    assert result["hints"]["domains"] == ["HR"]
+    assert result["filter"]["relaxed"] is True
+    assert {"discount.md", "cards.md"} <= {match["entry_id"] for match in result["matches"]}
 
 
 def test_recording_can_be_off(ask):
@@ -201,6 +237,9 @@ async def test_parallel_lookups_do_not_mix(kb):
     "wrong",
     [
         {"k": 0},
+        {"k": "3"},
+        {"k": 2.5},
+        {"min_similarity": "0.3"},
         {"filter_mode": "on"},
         {"min_similarity": 2},
         {"l1_timeout": 0},

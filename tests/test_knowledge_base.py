@@ -37,7 +37,6 @@ def test_an_unchanged_folder_embeds_nothing(folder, kb):
     with KnowledgeBase.open(folder, embedding=again) as reopened:
         assert again.embedded == []
         assert top(reopened, "vpn") == "it/vpn.md"
-        assert reopened.sync() == (reopened.sync())
         assert reopened.sync().embedded == 0
 
 
@@ -56,7 +55,7 @@ def test_only_what_changed_is_embedded_and_what_went_is_gone(folder, kb, embeddi
 def test_a_folder_that_became_empty_does_not_empty_the_index(folder, kb):
     for path in folder.glob("*/*.md"):
         path.unlink()
-    with pytest.raises(StoreError, match="no entries any more: pass --allow-empty"):
+    with pytest.raises(StoreError, match="no entries any more; to empty the index, use --allow-empty"):
         kb.sync()
     assert kb.sync(allow_empty=True).removed == 3
 
@@ -66,7 +65,7 @@ def test_another_model_is_refused_until_the_index_is_rebuilt(folder, kb):
     other.model = "words-64-b"
     with KnowledgeBase.open(folder, embedding=other) as reopened:
         l1 = create_lookup_knowledge_graph(reopened, record=None).invoke({"query": "refund"})["l1"]
-        assert l1["status"] == "unavailable"
+        assert l1["status"] == "failed"
         assert "words-64'" in l1["reason"]
         assert "run `lookup-knowledge index --rebuild`" in l1["reason"]
         assert reopened.sync(rebuild=True).embedded == 3
@@ -86,11 +85,86 @@ def test_an_embedding_that_fails_does_not_stop_open_and_is_told(folder, failure,
     failure(embedding)
     with KnowledgeBase.open(folder, embedding=embedding) as kb:
         result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "refund"})
-        assert (result["status"], result["l1"]["status"]) == ("degraded", "unavailable")
+        assert result["status"] == "degraded"
+        assert result["l1"]["status"] in ("failed", "unavailable")
         assert match in result["l1"]["reason"]
         assert result["primary"]["entry_id"] == "billing/refunds.md"
         with pytest.raises(EmbeddingError, match=match):
             kb.sync()
+
+
+def lookup(kb, query):
+    return create_lookup_knowledge_graph(kb, record=None).invoke({"query": query})
+
+
+def test_a_rebuild_leaves_nothing_of_what_was_deleted(folder, kb):
+    (folder / "hr/leave.md").unlink()
+    kb.sync(rebuild=True)
+    assert "hr/leave.md" not in [match["entry_id"] for match in lookup(kb, "parental leave")["matches"]]
+
+
+def test_a_rebuild_with_another_model_is_noticed_by_who_has_the_index_open(folder, kb):
+    assert lookup(kb, "refund")["l1"]["status"] == "ok"
+    other = WordEmbeddings()
+    other.model = "other"
+    with KnowledgeBase.open(folder, embedding=other, sync=False) as elsewhere:
+        elsewhere.sync(rebuild=True)
+    l1 = lookup(kb, "refund")["l1"]
+    assert l1["status"] == "failed"
+    assert "the index was built with another model" in l1["reason"]
+
+
+def test_a_server_collection_can_be_rebuilt_with_another_model(folder, embedding):
+    with KnowledgeBase.open(folder, embedding=embedding, index=QdrantIndex(":memory:", "kb")) as kb:
+        kb.sync()
+        embedding.model = "other"
+        with pytest.raises(StoreError, match="built with another model"):
+            kb.sync()
+        kb.sync(rebuild=True)
+        assert top(kb, "refund") == "billing/refunds.md"
+
+
+def test_while_another_process_writes_the_old_index_answers_and_says_so(folder, kb):
+    from filelock import FileLock
+
+    write_files(folder, {"it/vpn.md": VPN.replace("laptop", "phone")})
+    with FileLock(folder / ".lookup-knowledge/index/writer.lock"):
+        late = KnowledgeBase.open(folder, embedding=WordEmbeddings())
+        result = lookup(late, "refund")
+        assert (result["status"], result["l1"]["status"]) == ("ok", "ok")
+        assert result["l1"]["reason"].startswith("the index is behind the folder: another process is writing")
+    kb.sync()
+    late._next_look = 0
+    lookup(late, "refund")
+    assert lookup(late, "refund")["l1"]["reason"] is None
+
+
+def test_an_embedded_index_remembers_how_it_was_built(folder, embedding):
+    fields = FrontmatterFields(category_from_path=1)
+    with KnowledgeBase.open(folder, embedding=embedding, fields=fields):
+        pass
+    with KnowledgeBase.open(folder, embedding=embedding) as again:
+        assert again.fields == fields
+        assert again.sync().embedded == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"index": "http://h"}, "index takes a QdrantIndex"),
+        ({"fields": {}}, "fields takes"),
+        ({"embedding": 7}, "takes a"),
+    ],
+)
+def test_a_wrong_argument_is_named(folder, wrong, match):
+    with pytest.raises(ValueError, match=match):
+        KnowledgeBase.open(folder, **wrong)
+
+
+def test_settings_that_hold_nonsense_are_named(folder):
+    write_files(folder, {".lookup-knowledge/settings.json": '{"fields": {"zz": 1}}'})
+    with pytest.raises(DocumentError, match=r"field mapping that cannot be used \(.*zz"):
+        KnowledgeBase.open(folder)
 
 
 def test_index_none_is_l0_alone_and_embeds_nothing(folder, embedding):
@@ -104,7 +178,7 @@ def test_a_server_collection_is_written_by_sync_alone(folder, embedding):
     index = QdrantIndex(":memory:", "kb")
     with KnowledgeBase.open(folder, embedding=embedding, index=index) as kb:
         result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "refund"})
-        assert (result["l1"]["status"], result["retrieval_layer"]) == ("failed", "L0")
+        assert (result["l1"]["status"], result["retrieval_layer"]) == ("unavailable", "L0")
         assert "run `lookup-knowledge index`" in result["l1"]["reason"]
         kb.sync()
         assert top(kb, "refund") == "billing/refunds.md"

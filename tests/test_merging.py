@@ -105,15 +105,33 @@ def test_layer(found, candidates, expected):
 )
 def test_only_the_dense_similarity_supports_a_semantic_claim(similarity, level, support):
     candidates = [candidate("a", similarity)]
-    matches = merge(hints("a"), candidates, limit=5, excerpt=excerpt)
-    relevance = assess(hints("a"), matches, candidates, "ok", THRESHOLDS)
+    matches = merge(NO_HINTS, candidates, limit=5, excerpt=excerpt)
+    relevance = assess(NO_HINTS, matches, "ok", THRESHOLDS)
     assert (relevance["level"], relevance["semantic_support"]) == (level, support)
+
+
+def test_a_specific_term_is_worth_a_medium_level_but_no_semantic_claim():
+    matches = merge(hints("a"), [candidate("a", 0.3)], limit=5, excerpt=excerpt)
+    relevance = assess(hints("a"), matches, "ok", THRESHOLDS)
+    assert (relevance["level"], relevance["semantic_support"]) == ("medium", False)
+
+
+def test_relevance_is_that_of_the_matches_shown():
+    matches = merge(NO_HINTS, [candidate("shown", 0.3, 0.02), candidate("hidden", 0.9, 0.01)], limit=1, excerpt=excerpt)
+    assert assess(NO_HINTS, matches, "ok", THRESHOLDS)["level"] == "low"
+
+
+def test_a_model_that_was_not_calibrated_never_gives_a_high_level():
+    matches = merge(NO_HINTS, [candidate("a", 0.99)], limit=1, excerpt=excerpt)
+    relevance = assess(NO_HINTS, matches, "ok", Thresholds(0.5, 0.75, calibrated=False))
+    assert (relevance["level"], relevance["semantic_support"]) == ("medium", True)
+    assert "not calibrated" in relevance["reason"]
 
 
 @pytest.mark.parametrize(("specific", "level"), [(True, "medium"), (False, "low")])
 def test_keywords_alone_never_claim_semantic_support(specific, level):
     found = hints("a", specific=specific)
-    relevance = assess(found, merge(found, [], limit=5, excerpt=excerpt), [], "failed", THRESHOLDS)
+    relevance = assess(found, merge(found, [], limit=5, excerpt=excerpt), "failed", THRESHOLDS)
     assert (relevance["level"], relevance["semantic_support"]) == (level, False)
     assert "semantic" not in relevance["reason"]
 
@@ -146,7 +164,14 @@ def test_choose_filter(domains, mode, category, reason):
     [([], [], False), ([], [0.1], True), ([0.5], [0.52], False), ([0.5], [0.54], True), ([None], [0.5], True)],
 )
 def test_a_filter_hides_better_when_nothing_is_left_or_the_margin_is_passed(filtered, unfiltered, hidden):
-    assert hides_better([candidate("a", s) for s in filtered], [candidate("b", s) for s in unfiltered]) is hidden
+    found = [candidate("a", s) for s in filtered], [candidate("b", s) for s in unfiltered]
+    assert hides_better(*found, NO_HINTS) is hidden
+
+
+def test_a_filter_hides_better_when_the_hints_found_it_too():
+    filtered, unfiltered = [candidate("a")], [candidate("a"), candidate("b")]
+    assert hides_better(filtered, unfiltered, hints("b"))
+    assert not hides_better(filtered, unfiltered, hints("a"))
 
 
 def test_shorten_cuts_at_a_blank_and_says_so():

@@ -84,7 +84,7 @@ def test_point_ids_are_the_same_everywhere():
 
 def test_a_reader_follows_the_writer(tmp_path):
     reader, writer = EmbeddedIndex(tmp_path), EmbeddedIndex(tmp_path)
-    with pytest.raises(StoreError, match="there is no index in"):
+    with pytest.raises(StoreError, match="there is no index: run"):
         reader.search([1, 0, 0, 0], "refund", [None], 10)
     for round_ in range(4):
         writer.write(contents("one"), ["one"], [[point("one", text=f"round {round_}")]])
@@ -123,6 +123,29 @@ def test_a_damaged_index_is_told(tmp_path):
     (generation / "manifest.json").write_text("{")
     with pytest.raises(StoreError, match="damaged: run `lookup-knowledge index --rebuild`"):
         index.contents()
+
+
+def test_writing_anew_repairs_a_damaged_index_and_keeps_nothing(tmp_path):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS])
+    generation = tmp_path / (tmp_path / "CURRENT").read_text()
+    for path in generation.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"junk")
+    with pytest.raises(StoreError):
+        EmbeddedIndex(tmp_path).search([1, 0, 0, 0], "refund", [None], 10)
+    index.write(contents("one"), [], [[POINTS[0]]], anew=True)
+    (ranked,) = EmbeddedIndex(tmp_path).search([1, 1, 1, 1], "refund", [None], 10)
+    assert found(ranked, "dense") == ["one"]
+
+
+def test_writing_anew_starts_from_nothing(index):
+    index.write(contents("one", "two"), [], [POINTS])
+    other = Contents({**FINGERPRINT, "model": "other"}, {"two": "two-digest"})
+    index.write(other, [], [[POINTS[2]]], anew=True)
+    assert index.contents() == other
+    (ranked,) = index.search([1, 1, 1, 1], "refund vpn", [None], 10)
+    assert found(ranked, "dense") == ["two"]
 
 
 def test_a_collection_of_somebody_elses_is_refused():
