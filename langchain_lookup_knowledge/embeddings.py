@@ -2,10 +2,11 @@
 
 import hashlib
 import math
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.embeddings import Embeddings
 
@@ -14,6 +15,7 @@ from langchain_lookup_knowledge.merging import Thresholds
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding
+    from tokenizers import Tokenizer
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2-int8"
 DEFAULT_MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -21,6 +23,8 @@ TOKENIZER_FOLDER = Path(__file__).parent / "minilm"
 BATCH_SIZE = 8
 """Passages embedded at once, sorted by length: without padding, small batches are faster than large ones on a CPU."""
 CALIBRATED = {DEFAULT_MODEL: Thresholds(medium=0.45, high=0.60)}
+_WORDS = re.compile(r"[A-Za-z0-9]+")
+_OTHERS = re.compile(r"[^\sA-Za-z0-9]")
 UNCALIBRATED = Thresholds(medium=0.50, high=0.75, calibrated=False)
 
 
@@ -39,6 +43,7 @@ class FastEmbedModel(Embeddings):
         self.model_name = name
         self._threads = threads
         self._model: TextEmbedding | None = None
+        self._tokenizer: Tokenizer | None = None
         self._lock = threading.Lock()
 
     def load(self, *, download: bool = False) -> "TextEmbedding":
@@ -65,6 +70,17 @@ class FastEmbedModel(Embeddings):
             raise EmbeddingError(
                 f"cannot load the model {self.model_name!r} ({type(error).__name__}): {fix}"
             ) from error
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens the model makes of a text, those at its ends not counted."""
+        if self._tokenizer is None:
+            from tokenizers import Tokenizer  # noqa: PLC0415
+
+            tokenizer = Tokenizer.from_str(cast(Any, self.load()).model.tokenizer.to_str())
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+            self._tokenizer = tokenizer
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return one vector of unit length a text, in order."""
@@ -99,6 +115,19 @@ def _load_bundled(threads: int | None) -> "TextEmbedding":
             model_file=str(path),
         )
     return TextEmbedding(DEFAULT_MODEL, specific_model_path=str(TOKENIZER_FOLDER), threads=threads)
+
+
+def token_counter(embedding: Embeddings) -> Callable[[str], int]:
+    """Return what counts the tokens of a text as the model does, or, for a model of somebody else's, a cautious estimate."""
+    if isinstance(embedding, FastEmbedModel):
+        return embedding.count_tokens
+    return estimate_tokens
+
+
+def estimate_tokens(text: str) -> int:
+    """Return about how many tokens a text has, rather too many: four letters, or one other character, make one."""
+    words = sum(-(-len(word) // 4) for word in _WORDS.findall(text))
+    return words + sum(1 for _ in _OTHERS.finditer(text))
 
 
 def as_embeddings(embedding: Embeddings | str | None) -> Embeddings:

@@ -5,9 +5,8 @@ import json
 import logging
 import os
 import time
-import unicodedata
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -36,8 +35,10 @@ from langchain_lookup_knowledge.types import Candidate, FrontmatterFields, Hints
 logger = logging.getLogger("langchain_lookup_knowledge")
 
 DATA_FOLDER = ".lookup-knowledge"
-PASSAGE_SIZE = 800
-"""Most characters of a passage; a character of a script written without blanks counts as four, as it does in tokens."""
+PASSAGE_TOKENS = 200
+"""Most tokens of a passage. With its title and headings it stays under 256, where the default model stops reading."""
+HEADING_TOKENS = 50
+"""Most tokens of the title and headings put in front of a passage when it is embedded."""
 EMBED_WINDOW = 64
 """Passages embedded, stored and shown on the progress bar at a time."""
 SEARCH_LIMIT = 30
@@ -214,8 +215,11 @@ class KnowledgeBase:
         if before is None or changed or gone:
             dimensions = before.fingerprint["dimensions"] if before else self._dimensions()
             contents = Contents(self._fingerprint(int(dimensions)), digests)
+            count = embeddings.token_counter(self.embedding)
             passages = [
-                (entries[i], p) for i in changed for p in split_passages(entries[i], size=PASSAGE_SIZE, length=_length)
+                (entries[i], passage)
+                for i in changed
+                for passage in split_passages(entries[i], size=PASSAGE_TOKENS, length=count)
             ]
             stale = [*gone, *(entry_id for entry_id in changed if entry_id in known)]
             self.index.write(contents, stale, self._points(passages, contents, progress), anew=rebuild)
@@ -231,12 +235,14 @@ class KnowledgeBase:
         """Embed the passages, longest first so that little is padded, and yield points in batches."""
         from tqdm import tqdm  # noqa: PLC0415
 
+        count = embeddings.token_counter(self.embedding)
         passages = sorted(passages, key=lambda pair: -len(pair[1].text))
         disable = None if progress is None else not progress
         with tqdm(total=len(passages), desc="embedding", unit="passage", disable=disable) as bar:
             for start in range(0, len(passages), EMBED_WINDOW):
                 window = passages[start : start + EMBED_WINDOW]
-                vectors = embeddings.embed_documents(self.embedding, [_embedded_text(e, p) for e, p in window])
+                texts = [_embedded_text(entry, passage, count) for entry, passage in window]
+                vectors = embeddings.embed_documents(self.embedding, texts)
                 yield [
                     _point(entry, passage, vector, contents)
                     for (entry, passage), vector in zip(window, vectors, strict=True)
@@ -252,7 +258,7 @@ class KnowledgeBase:
         return {
             "model": embeddings.identity(self.embedding),
             "dimensions": dimensions,
-            "passage_size": PASSAGE_SIZE,
+            "passage_tokens": PASSAGE_TOKENS,
             "payload": PAYLOAD_VERSION,
         }
 
@@ -411,14 +417,12 @@ def _digest(entry: Entry) -> str:
     return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _length(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return len(text) + 3 * sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-
-
-def _embedded_text(entry: Entry, passage: Passage) -> str:
-    return "\n".join(dict.fromkeys(part for part in (entry.title, passage.heading, passage.text) if part))
+def _embedded_text(entry: Entry, passage: Passage, count: Callable[[str], int]) -> str:
+    """Return the passage with its title and headings in front, these cut where they are long."""
+    above = " > ".join(dict.fromkeys([entry.title, *passage.heading.split(" > ")])).removesuffix(" > ")
+    while count(above) > HEADING_TOKENS:
+        above = above[: len(above) * HEADING_TOKENS // count(above)]
+    return f"{above}\n{passage.text}"
 
 
 def _brand(fingerprint: Fingerprint) -> str:
@@ -427,7 +431,7 @@ def _brand(fingerprint: Fingerprint) -> str:
 
 
 def _point(entry: Entry, passage: Passage, vector: Sequence[float], contents: Contents) -> Point:
-    sparse = {"passage": _embedded_text(entry, passage)}
+    sparse = {"passage": f"{entry.title}\n{passage.heading}\n{passage.text}"}
     if passage.number == 0:
         described = "\n".join((entry.title, *entry.keywords, *entry.entities))
         sparse |= {"page": f"{described}\n{visible_text(entry.text)}", "frontmatter": described}

@@ -180,7 +180,8 @@ def _classes() -> _Classes:
     letter = rf"[^\W_{_SPACELESS}{_KATAKANA}]"
     run = f"{letter}+(?:{mark}+{letter}*)*"
     word = f"{run}(?:['’ʼ＇]{run})*"
-    token = f"[{_SPACELESS}]{mark}*|(?:[{_KATAKANA}]{mark}*)+|{word}|[{members('So')}]"
+    plain_word = f"[A-Za-z0-9]+(?!{letter}|{mark}|['’ʼ＇])"  # the usual case first: it is several times faster
+    token = f"{plain_word}|[{_SPACELESS}]{mark}*|(?:[{_KATAKANA}]{mark}*)+|{word}|[{members('So')}]"
     ignored = f"[{members('Cf')}\ufe00-\ufe0f{_SKIN_TONES}{_SEMITIC_MARKS}]+"
     soft = rf"[\s\-_/\u2212{members('Pd', 'Cf')}]*"
     return _Classes(re.compile(token), re.compile(ignored), re.compile(soft))

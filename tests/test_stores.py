@@ -5,7 +5,7 @@ import pytest
 from langchain_lookup_knowledge import QdrantIndex, StoreError
 from langchain_lookup_knowledge.stores import Contents, EmbeddedIndex, Point
 
-FINGERPRINT = {"model": "m", "dimensions": 4, "passage_size": 800, "payload": 1}
+FINGERPRINT = {"model": "m", "dimensions": 4, "passage_tokens": 200, "payload": 1}
 
 
 def point(entry_id, number=0, dense=(1, 0, 0, 0), text="refund policy", category="a"):
