@@ -1,6 +1,7 @@
 """The command `lookup-knowledge`; the only module that reads argv and prints."""
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -25,17 +26,26 @@ ASK_TIMEOUT = 30.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0 done, 1 nothing found or problems found, 2 usage or configuration error."""
     arguments = _parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         status: int = arguments.run(arguments)
     except (LookupKnowledgeError, ValueError) as error:
         print(f"lookup-knowledge: {error}", file=sys.stderr)
         return USAGE
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return DONE
+        print(f"lookup-knowledge: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+        return USAGE
     except KeyboardInterrupt:
         print("lookup-knowledge: stopped", file=sys.stderr)
         return 130
+    except Exception as error:  # noqa: BLE001  (a person at a terminal has no use for a traceback)
+        print(f"lookup-knowledge: unexpected {type(error).__name__}: please report what you ran", file=sys.stderr)
+        return USAGE
     return status
 
 
@@ -84,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
+    if not text.isdecimal() or not 0 < int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows")
     return int(text)
 

@@ -14,16 +14,21 @@ from langchain_lookup_knowledge.errors import DocumentError
 from langchain_lookup_knowledge.types import FrontmatterFields, Problem
 
 SUFFIXES = (".md", ".markdown", ".mdx")
+MAX_VALUES = 1000
+"""Most keywords, categories or entities of an entry."""
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
 _HEADER = YAMLHandler()
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_DATA_URI = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,[A-Za-z0-9+/=\s]*")
-_MODULE_LINE = re.compile(r"""import\s(?:.+\sfrom\s+)?['"]|export\s+(?:const|let|default|function)\s""")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
+_CONTROLS = dict.fromkeys(place for place in (*range(0x20), *range(0x7F, 0xA0)) if place not in (0x09, 0x0A))
+_COMMENT = re.compile(r"(`+)(?:(?!\1).)*\1|<!--.*?-->", re.DOTALL)
+_DATA_URI = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,[A-Za-z0-9+/=]*")
+_MODULE_LINE = re.compile(
+    r"""(?:import\s+(?:[\w${},*\s]+\sfrom\s+)?['"][^'"]+['"]|export\s+(?:const|let)\s+\w+\s*=.*);?\s*"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], l
     problems: list[Problem] = []
     for path, name in _markdown_files(folder, problems):
         try:
+            if path.exists() and not path.is_file():
+                raise OSError(0, "not a regular file")
             text = _decode(path.read_bytes())
         except (OSError, UnicodeDecodeError) as error:
             problems.append(Problem(name, None, f"skipped: {_read_failure(error)}"))
@@ -94,10 +101,20 @@ def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[tuple[Pat
             path = here / name
             if name.startswith(".") or path.suffix.lower() not in SUFFIXES:
                 continue
-            if path.is_symlink() and not path.resolve().is_relative_to(root):
-                problems.append(Problem(_name(path, folder), None, "skipped: a link out of the knowledge folder"))
+            if not _is_inside(path, root):
+                problems.append(
+                    Problem(_name(path, folder), None, "skipped: a link out of the knowledge folder, or in a loop")
+                )
             else:
                 yield path, _name(path, folder)
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    """Say whether a file, or what a link points to, is in the folder; a link that leads nowhere is."""
+    try:
+        return not path.is_symlink() or path.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # a loop of links
+        return False
 
 
 def _name(path: Path, folder: Path) -> str:
@@ -106,9 +123,9 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def _decode(data: bytes) -> str:
-    """Decode UTF-8, or UTF-16 with a byte order mark; line ends become newlines, NUL a replacement mark."""
+    """Decode UTF-8, or UTF-16 with a byte order mark; line ends become newlines, other control characters go."""
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
     return unicodedata.normalize("NFC", text)
 
 
@@ -194,8 +211,11 @@ class _Header:
 
     def values(self, keys: Sequence[str], *, split: bool = True) -> tuple[str, ...]:
         """Return the values under `keys`, together, without doubles; a string is split at commas and semicolons."""
-        found = (value for key in keys for value in self._values(key, split=split))
-        return tuple(dict.fromkeys(found))
+        found = tuple(dict.fromkeys(value for key in keys for value in self._values(key, split=split)))
+        if len(found) > MAX_VALUES:
+            message = f"{' and '.join(keys)}: {len(found)} values; those after the first {MAX_VALUES} are ignored"
+            self._problems.append(Problem(self._name, None, message))
+        return found[:MAX_VALUES]
 
     def _values(self, key: str, *, split: bool) -> list[str]:
         node = self._nodes.get(key.casefold())
@@ -231,14 +251,18 @@ def _first_heading(body: str) -> str | None:
 def visible_text(body: str) -> str:
     """Return what a reader sees: no HTML comments, embedded images or module lines, but code blocks untouched."""
     return "".join(
-        block if is_code else _DATA_URI.sub("", _without_module_lines(_COMMENT.sub("", block)))
+        block if is_code else _DATA_URI.sub("", _without_module_lines(_COMMENT.sub(_kept_code, block)))
         for is_code, block in _blocks(body)
     )
 
 
+def _kept_code(match: re.Match[str]) -> str:
+    return match[0] if match[1] else ""
+
+
 def _without_module_lines(block: str) -> str:
     """Drop the `import` and `export` lines of MDX."""
-    return "".join(line for line in block.splitlines(keepends=True) if not _MODULE_LINE.match(line))
+    return "".join(line for line in block.splitlines(keepends=True) if not _MODULE_LINE.fullmatch(line))
 
 
 def _blocks(body: str) -> Iterator[tuple[bool, str]]:
@@ -267,7 +291,7 @@ def sections(body: str) -> Iterator[tuple[int, str, str]]:
             found = None if is_code else _HEADING.match(line.rstrip("\n"))
             if found:
                 yield level, heading, "".join(lines)
-                level, heading, lines = len(found[1]), found[2], []
+                level, heading, lines = len(found[1]), found[2].strip().rstrip("#").rstrip(), []
             else:
                 lines.append(line)
     yield level, heading, "".join(lines)

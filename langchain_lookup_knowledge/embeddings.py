@@ -162,18 +162,18 @@ def embed_query(embedding: Embeddings, text: str) -> list[float]:
     Raises:
         EmbeddingError: the model fails, or the vector has a value that is not a finite number.
     """
-    return _checked([_translated(lambda: embedding.embed_query(text))])[0]
+    return _translated(lambda: _checked([embedding.embed_query(text)]))[0]
 
 
 def embed_documents(embedding: Embeddings, texts: Sequence[str]) -> list[list[float]]:
     """Return one vector a text; raises as `embed_query`, and if the number of vectors is wrong."""
-    vectors = _checked(_translated(lambda: embedding.embed_documents(list(texts))))
+    vectors = _translated(lambda: _checked(embedding.embed_documents(list(texts))))
     if len(vectors) != len(texts):
         raise EmbeddingError(f"the embedding model returned {len(vectors)} vectors for {len(texts)} texts")
     return vectors
 
 
-def _translated(call: Any) -> Any:
+def _translated(call: Callable[[], list[list[float]]]) -> list[list[float]]:
     try:
         return call()
     except EmbeddingError:

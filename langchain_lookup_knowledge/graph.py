@@ -16,10 +16,10 @@ from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import embeddings, merging
-from langchain_lookup_knowledge.errors import IndexMissing, LookupKnowledgeError, RecordError, StoreTimeout
+from langchain_lookup_knowledge.errors import IndexMissing, LookupKnowledgeError, RecordError, StoreError, StoreTimeout
 from langchain_lookup_knowledge.filters import best_similarity, choose_filter, hides_better
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
-from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder
+from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder, storable
 from langchain_lookup_knowledge.types import (
     Candidate,
     FilterChoice,
@@ -142,7 +142,7 @@ class _Steps:
     def l0_hints(self, state: LookupState) -> LookupState:
         query = state.get("query")
         update: LookupState = {
-            "query": query if isinstance(query, str) else "",
+            "query": storable(query) if isinstance(query, str) else "",
             "invocation_id": str(uuid.uuid4()),
             "started_at": time.time(),
             "candidates": [],
@@ -293,14 +293,16 @@ def call_with_deadline(call: Callable[[], T], seconds: float) -> T:
     def work() -> None:
         try:
             outcome.append(call())
-        except BaseException as error:  # noqa: BLE001  (raised again below, in the caller's thread)
+        except BaseException as error:  # noqa: BLE001  (raised below, in the caller's thread)
             failure.append(error)
 
     thread = threading.Thread(target=work, name="lookup-knowledge-l1", daemon=True)
     thread.start()
     thread.join(seconds)
-    if failure:
+    if failure and isinstance(failure[0], Exception):
         raise failure[0]
+    if failure:
+        raise StoreError(f"unexpected {type(failure[0]).__name__}") from failure[0]
     if not outcome:
         raise StoreTimeout(f"L1 did not answer within {seconds:g} s")
     return outcome[0]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import OSA
 
-from langchain_lookup_knowledge.documents import Entry
+from langchain_lookup_knowledge.documents import Entry, category_key
 from langchain_lookup_knowledge.tokens import (
     Token,
     Tokens,
@@ -226,6 +226,7 @@ class HintIndex:
         self._case_sensitive = frozenset(case_sensitive)
         self._entries = {entry.entry_id: entry for entry in entries}
         self._matcher = _Matcher()
+        self._names: dict[str, str] = {}
         for entry in self._entries.values():
             self._declare(entry)
         self._finish()
@@ -269,9 +270,13 @@ class HintIndex:
         """Bring what is derived from the declarations up to date; return the terms whose counts are to be made anew."""
         terms = {id(form.term): form.term for bucket in self._matcher.forms.values() for form in bucket}
         combinations: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._names = {}
+        for entry in self._entries.values():
+            for category in entry.categories:
+                self._names.setdefault(category_key(category), category)
         changed = []
         for term in terms.values():
-            declared = (c for entry_id in term.entries for c in self._entries[entry_id].categories)
+            declared = (name for entry_id in term.entries for name in self._categories(self._entries[entry_id]))
             categories = tuple(dict.fromkeys(declared))
             if categories != term.categories or term.files == 0:
                 term.categories = combinations.setdefault(categories, categories)
@@ -279,6 +284,10 @@ class HintIndex:
         self._spelling = _Spelling(dict.fromkeys(key for keys in self._matcher.forms for key in keys))
         self._words = frozenset(key for keys in self._matcher.forms for key in keys)
         return changed
+
+    def _categories(self, entry: Entry) -> list[str]:
+        """Return the categories of an entry, each as it is first written in the knowledge base."""
+        return [self._names[key] for category in entry.categories if (key := category_key(category)) in self._names]
 
     def _recount(self, terms: Sequence[_Term]) -> None:
         """Count the files of these terms anew, without cutting up texts in which none of their words can stand."""
@@ -349,7 +358,7 @@ class HintIndex:
     def _count(self, entry: Entry, change: int, matcher: "_Matcher | None" = None) -> None:
         """Add `change` to the number of files of each term that stands in the entry."""
         text = " .\n".join((*(text for _, text in _declared(entry)), entry.text))
-        here = set(entry.categories)
+        here = set(self._categories(entry))
         seen: set[int] = set()
         for found in (matcher or self._matcher).scan(cut(text), skip=seen):
             seen.add(id(found.term))

@@ -6,12 +6,14 @@ import logging
 import os
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
 
 from langchain_core.embeddings import Embeddings
 
@@ -197,10 +199,14 @@ class KnowledgeBase:
     def _write_index(
         self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False
     ) -> SyncReport:
-        entries = self._knowledge.entries
         if self.index is None:
-            return SyncReport(len(entries), 0, 0, 0)
-        before = None if rebuild else self.index.contents()
+            return SyncReport(len(self._knowledge.entries), 0, 0, 0)
+        with self.index.lock():
+            return self._write_locked(self.index, progress, rebuild, allow_empty)
+
+    def _write_locked(self, index: VectorIndex, progress: bool | None, rebuild: bool, allow_empty: bool) -> SyncReport:
+        entries = self._knowledge.entries
+        before = None if rebuild else index.contents()
         known = before.digests if before else {}
         if known and not entries and not allow_empty:
             raise StoreError(
@@ -222,8 +228,8 @@ class KnowledgeBase:
                 for passage in split_passages(entries[i], size=PASSAGE_TOKENS, length=count)
             ]
             stale = [*gone, *(entry_id for entry_id in changed if entry_id in known)]
-            self.index.write(contents, stale, self._points(passages, contents, progress), anew=rebuild)
-            if self.index.embedded:
+            index.write(contents, stale, self._points(passages, contents, progress), anew=rebuild)
+            if index.embedded:
                 self.remember()
             report = SyncReport(len(entries), len(passages), len(changed), len(gone))
         self.index_failure = None
@@ -236,6 +242,7 @@ class KnowledgeBase:
         from tqdm import tqdm  # noqa: PLC0415
 
         count = embeddings.token_counter(self.embedding)
+        lengths = Counter(entry.entry_id for entry, _ in passages)
         passages = sorted(passages, key=lambda pair: -len(pair[1].text))
         disable = None if progress is None else not progress
         with tqdm(total=len(passages), desc="embedding", unit="passage", disable=disable) as bar:
@@ -244,7 +251,7 @@ class KnowledgeBase:
                 texts = [_embedded_text(entry, passage, count) for entry, passage in window]
                 vectors = embeddings.embed_documents(self.embedding, texts)
                 yield [
-                    _point(entry, passage, vector, contents)
+                    _point(entry, passage, lengths[entry.entry_id], vector, contents)
                     for (entry, passage), vector in zip(window, vectors, strict=True)
                 ]
                 bar.update(len(window))
@@ -315,7 +322,7 @@ class KnowledgeBase:
         if isinstance(self.embedding, embeddings.FastEmbedModel):
             settings["embedding"] = self.embedding.model_name
         if isinstance(self.index, QdrantIndex):
-            settings["index"] = {"url": self.index.url, "collection": self.index.collection}
+            settings["index"] = {"url": _without_secrets(self.index.url), "collection": self.index.collection}
         make_data_folder(self.data_folder)
         path = self.data_folder / "settings.json"
         path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
@@ -398,6 +405,11 @@ def read_settings(data_folder: Path) -> dict[str, Any]:
     return settings
 
 
+def _without_secrets(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
 def remembered_fields(settings: dict[str, Any]) -> FrontmatterFields:
     """Return the field mapping kept in the settings, or the default one."""
     try:
@@ -408,7 +420,10 @@ def remembered_fields(settings: dict[str, Any]) -> FrontmatterFields:
 
 def _index(settings: dict[str, Any], data_folder: Path) -> VectorIndex:
     if "index" in settings:
-        return QdrantIndex(**settings["index"])
+        try:
+            return QdrantIndex(**settings["index"])
+        except TypeError as error:
+            raise DocumentError("settings.json holds an index that cannot be used: delete it") from error
     return EmbeddedIndex(data_folder / "index")
 
 
@@ -430,7 +445,7 @@ def _brand(fingerprint: Fingerprint) -> str:
     return hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _point(entry: Entry, passage: Passage, vector: Sequence[float], contents: Contents) -> Point:
+def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float], contents: Contents) -> Point:
     sparse = {"passage": f"{entry.title}\n{passage.heading}\n{passage.text}"}
     if passage.number == 0:
         described = "\n".join((entry.title, *entry.keywords, *entry.entities))
@@ -445,11 +460,11 @@ def _point(entry: Entry, passage: Passage, vector: Sequence[float], contents: Co
             "metadata": {
                 "entry_id": entry.entry_id,
                 "passage": passage.number,
+                "passages": passages,
                 "title": entry.title,
                 "heading": passage.heading,
                 "categories": list(entry.categories),
                 "categories_key": [category_key(category) for category in entry.categories],
-                "keywords": list(entry.keywords),
                 "entities": list(entry.entities),
                 "source": entry.entry_id,
                 "digest": contents.digests[entry.entry_id],

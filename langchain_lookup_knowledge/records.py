@@ -70,6 +70,8 @@ class SQLInvocationRecorder:
         self._own = isinstance(url_or_engine, str)
         self._lock = threading.Lock()
         self._ready = False
+        self._file: Path | None = None
+        self._inode: int | None = None
         if isinstance(url_or_engine, str):
             try:
                 self._engine = sa.create_engine(url_or_engine, json_serializer=_to_json)
@@ -85,7 +87,9 @@ class SQLInvocationRecorder:
     @classmethod
     def in_file(cls, path: Path) -> "SQLInvocationRecorder":
         """Return a recorder into an SQLite file."""
-        return cls(sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False))
+        recorder = cls(sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False))
+        recorder._file = path
+        return recorder
 
     def record(self, invocation: Invocation) -> None:
         """Write one row; a row with the same id is left as it is."""
@@ -109,11 +113,18 @@ class SQLInvocationRecorder:
     @contextmanager
     def _begin(self) -> Iterator[sa.Connection]:
         with self._lock:
+            if self._ready and self._was_replaced():
+                self._engine.dispose()
+                self._ready = False
             if not self._ready:
                 self._prepare()
                 self._ready = True
         with self._engine.begin() as connection:
             yield connection
+
+    def _was_replaced(self) -> bool:
+        """Say whether the file is another one than that opened: rows written to a deleted file would be lost silently."""
+        return self._file is not None and _inode(self._file) != self._inode
 
     def _prepare(self) -> None:
         metadata.create_all(self._engine)
@@ -124,6 +135,7 @@ class SQLInvocationRecorder:
             raise RecordError(
                 f"the table tool_invocation lacks the columns {listed}: use another database, or add them"
             )
+        self._inode = _inode(self._file) if self._file else None
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
@@ -132,6 +144,13 @@ class SQLInvocationRecorder:
         except (SQLAlchemyError, OSError) as error:
             cause = getattr(error, "orig", None) or error
             raise RecordError(f"invocations cannot be {what} ({type(cause).__name__}): check the database") from error
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 def _tune_sqlite(connection: Any, _: object) -> None:

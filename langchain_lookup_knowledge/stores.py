@@ -5,16 +5,18 @@ each entry, `page` and `frontmatter`, BM25 of the whole entry and of its title, 
 """
 
 import json
+import math
 import os
 import shutil
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, cast
 
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
@@ -33,7 +35,8 @@ PAYLOAD_VERSION = 1
 SPARSE_VECTORS = ("passage", "page", "frontmatter")
 CATEGORY_FIELD = "metadata.categories_key"
 ENTRY_FIELD = "metadata.entry_id"
-INDEXED_FIELDS = (CATEGORY_FIELD, ENTRY_FIELD)
+DIGEST_FIELD = "metadata.digest"
+INDEXED_FIELDS = (CATEGORY_FIELD, ENTRY_FIELD, DIGEST_FIELD)
 """Every field a filter names has a keyword index: a server in strict mode refuses the filter otherwise."""
 INDEX_COMMAND = "run `lookup-knowledge index` on the knowledge folder, or kb.sync()"
 REBUILD_COMMAND = "run `lookup-knowledge index --rebuild` on the knowledge folder, or kb.sync(rebuild=True)"
@@ -78,10 +81,13 @@ class VectorIndex(Protocol):
     def contents(self) -> Contents | None:
         """Return what the index holds, or None if it was never written."""
 
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep other writers out from the look at what is there to the end of the write."""
+
     def write(
         self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
     ) -> None:
-        """Make the index hold `contents`: drop the `removed` entries and add the points, given in batches.
+        """Make the index hold `contents`: drop what is old of the `removed` entries, add the points, given in batches.
 
         `anew` starts from nothing, whatever was there, in whatever state.
         """
@@ -100,6 +106,19 @@ def _bm25() -> "qdrant_edge.Bm25":
     return qdrant_edge.Bm25(qdrant_edge.Bm25Config(tokenizer=qdrant_edge.TokenizerType.Multilingual))
 
 
+_LEFT_TO_THE_PARENT: list[Any] = []
+"""Shards that a forked child inherited: their threads stayed in the parent, so that even closing one would hang."""
+
+
+class _Manifest(TypedDict):
+    fingerprint: dict[str, Any]
+    digests: dict[str, str]
+    points: int
+
+
+_MANIFEST = {"fingerprint": dict, "digests": dict, "points": int}
+
+
 class EmbeddedIndex:
     """A Qdrant Edge index in a folder, one process writing and any number reading.
 
@@ -113,34 +132,40 @@ class EmbeddedIndex:
         self._folder = folder
         self._pointer = folder / "CURRENT"
         self._lock = threading.Lock()
-        self._open: tuple[str, qdrant_edge.EdgeShard] | None = None
+        self._open: tuple[int, str, qdrant_edge.EdgeShard] | None = None
 
     def _generation(self) -> Path | None:
         try:
             name = self._pointer.read_text("utf-8")
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise StoreError(f"the index cannot be read: {error.strerror}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"the index is damaged: {REBUILD_COMMAND}") from error
         return self._folder / name
 
     def contents(self) -> Contents | None:
         generation = self._generation()
         if generation is None:
             return None
+        manifest = self._manifest(generation)
+        return Contents(manifest["fingerprint"], manifest["digests"])
+
+    def _manifest(self, generation: Path) -> _Manifest:
         try:
             manifest = json.loads((generation / "manifest.json").read_bytes())
-            return Contents(manifest["fingerprint"], manifest["digests"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if all(isinstance(manifest[key], kind) for key, kind in _MANIFEST.items()):
+                return cast(_Manifest, manifest)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"the index is damaged: {REBUILD_COMMAND}") from error
+        raise StoreError(f"the index is damaged: {REBUILD_COMMAND}")
 
     def write(
         self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
     ) -> None:
-        with self._writer(), _translated("the index cannot be written"):
-            current = self._generation()
+        with _translated("the index cannot be written"):
+            current = None if anew else self._generation()
             target = self._folder / f"generation-{uuid.uuid4().hex[:12]}"
-            if current is None or anew:
+            if current is None:
                 shard = _create(target / "shard", int(contents.fingerprint["dimensions"]))
             else:
                 _copy_sparse(current / "shard", target / "shard")
@@ -148,22 +173,25 @@ class EmbeddedIndex:
             try:
                 _apply(shard, removed, points)
                 shard.flush()
+                count = shard.info().points_count
             finally:
                 shard.close()
-            _write_durably(target / "manifest.json", json.dumps(_manifest(contents), ensure_ascii=False))
+            manifest = {"fingerprint": dict(contents.fingerprint), "digests": dict(contents.digests), "points": count}
+            _write_durably(target / "manifest.json", json.dumps(manifest, ensure_ascii=False))
             _write_durably(self._pointer, target.name)
             self._remove_all_but(current, target)
 
     @contextmanager
-    def _writer(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         from filelock import FileLock, Timeout  # noqa: PLC0415
 
-        self._folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(self._folder / "writer.lock", timeout=0):
-                yield
-        except Timeout as error:
-            raise StoreError("another process is writing the index: wait until it is done") from error
+        with _translated("the index cannot be written"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                with FileLock(self._folder / "writer.lock", timeout=0):
+                    yield
+            except Timeout as error:
+                raise StoreError("another process is writing the index: wait until it is done") from error
 
     def _remove_all_but(self, *kept: Path | None) -> None:
         """Remove old generations. The one before stays, for readers that are about to follow the pointer."""
@@ -176,10 +204,16 @@ class EmbeddedIndex:
         if generation is None:
             raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
         with self._lock:
-            if self._open is None or self._open[0] != generation.name:
+            if self._open and self._open[0] != os.getpid():
+                _LEFT_TO_THE_PARENT.append(self._open)
+                self._open = None
+            if self._open is None or self._open[1] != generation.name:
                 with _translated("the index cannot be opened"):
-                    self._open = (generation.name, _load(generation / "shard"))
-            return self._open[1]
+                    shard = _load(generation / "shard")
+                if shard.info().points_count != self._manifest(generation)["points"]:
+                    raise StoreError(f"the index is damaged: {REBUILD_COMMAND}")
+                self._open = (os.getpid(), generation.name, shard)
+            return self._open[2]
 
     def search(self, dense: Sequence[float], text: str, categories: Sequence[str | None], limit: int) -> list[Ranked]:
         import qdrant_edge as edge  # noqa: PLC0415
@@ -199,20 +233,23 @@ class EmbeddedIndex:
         ]
         with _translated("the index cannot be searched"):
             answers = shard.query_batch(edge.QueryBatchRequest(requests))
-        return _by_category(categories, names, [[Hit(p.payload or {}, p.score) for p in found] for found in answers])
+        return _by_category(categories, names, [_hits(found) for found in answers])
 
     def close(self) -> None:
         with self._lock:
             self._open = None
 
 
+def _hits(points: Iterable[Any]) -> list[Hit]:
+    """Return what can be used of the points found: a score that is a number, and a payload of this package's."""
+    return [Hit(p.payload, p.score) for p in points if math.isfinite(p.score) and "metadata" in (p.payload or {})]
+
+
 def _by_category(categories: Sequence[str | None], names: Sequence[str], answers: Sequence[list[Hit]]) -> list[Ranked]:
     width = len(names)
+    if len(answers) != width * len(categories):
+        raise StoreError("the index answered another number of searches than it was sent")
     return [dict(zip(names, answers[i * width :][:width], strict=True)) for i in range(len(categories))]
-
-
-def _manifest(contents: Contents) -> dict[str, Any]:
-    return {"fingerprint": dict(contents.fingerprint), "digests": dict(contents.digests)}
 
 
 def _write_durably(path: Path, text: str) -> None:
@@ -230,6 +267,8 @@ def _copy_sparse(source: Path, target: Path, block: int = 1 << 16) -> None:
     hole = bytes(block)
     for path in source.rglob("*"):
         copy = target / path.relative_to(source)
+        if path.name.startswith(".atomicwrite"):  # a reader that opens the shard writes its configuration anew
+            continue
         if path.is_dir():
             copy.mkdir(parents=True, exist_ok=True)
             continue
@@ -298,11 +337,11 @@ def _translated(what: str) -> Iterator[None]:
     """Turn the errors of Qdrant Edge (PyO3 exceptions of several types) and of the file system into StoreError."""
     try:
         yield
-    except LookupKnowledgeError:
+    except (LookupKnowledgeError, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except OSError as error:
         raise StoreError(f"{what}: {error.strerror or error}") from error
-    except Exception as error:  # Edge raises its own Exception subclass, and pyo3 panics derive from BaseException
+    except BaseException as error:  # Edge raises exceptions of its own, and panics, which are no Exception
         raise StoreError(f"{what} ({type(error).__name__}): {REBUILD_COMMAND}") from error
 
 
@@ -404,16 +443,25 @@ class QdrantIndex:
         metadata = self.client.get_collection(self.collection).config.metadata or {}
         if "lookup_knowledge" not in metadata:
             raise StoreError(f'collection "{self.collection}" was not made by this package: choose another name')
-        digests: dict[str, str] = {}
+        found: Counter[tuple[str, str, int]] = Counter()
         offset: Any = None
         while True:
-            fields = [ENTRY_FIELD, "metadata.digest"]
+            fields = [ENTRY_FIELD, "metadata.digest", "metadata.passages"]
             records, offset = self.client.scroll(self.collection, limit=1000, offset=offset, with_payload=fields)
             for record in records:
                 payload = (record.payload or {})["metadata"]
-                digests[payload["entry_id"]] = payload["digest"]
+                found[payload["entry_id"], payload["digest"], payload["passages"]] += 1
             if offset is None:
-                return Contents(metadata["lookup_knowledge"], digests)
+                break
+        digests = {entry_id: "incomplete" for entry_id, _, _ in found}
+        states = Counter(entry_id for entry_id, _, _ in found)
+        for (entry_id, digest, passages), count in found.items():
+            if count == passages and states[entry_id] == 1:
+                digests[entry_id] = digest
+        return Contents(metadata["lookup_knowledge"], digests)
+
+    def lock(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def write(
         self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
@@ -427,10 +475,14 @@ class QdrantIndex:
             self.client.delete_collection(self.collection)
         if not self.client.collection_exists(self.collection):
             self._create(contents.fingerprint)
-        for entry_id in removed:
-            self.client.delete(self.collection, models.FilterSelector(filter=_server_filter(ENTRY_FIELD, entry_id)))
         for batch in points:
             self.client.upsert(self.collection, [_server_point(point) for point in batch], wait=True)
+        for entry_id in removed:  # last, so that an entry is never missing while it is renewed
+            old = _server_filter(ENTRY_FIELD, entry_id)
+            if entry_id in contents.digests:
+                new = models.MatchValue(value=contents.digests[entry_id])
+                old.must_not = [models.FieldCondition(key=DIGEST_FIELD, match=new)]
+            self.client.delete(self.collection, models.FilterSelector(filter=old), wait=True)
 
     def _create(self, fingerprint: Fingerprint) -> None:
         from qdrant_client import models  # noqa: PLC0415
@@ -466,8 +518,7 @@ class QdrantIndex:
             for name in names
         ]
         answers = self._call(lambda: self.client.query_batch_points(self.collection, requests))
-        hits = [[Hit(point.payload or {}, point.score) for point in answer.points] for answer in answers]
-        return _by_category(categories, names, hits)
+        return _by_category(categories, names, [_hits(answer.points) for answer in answers])
 
     def close(self) -> None:
         with self._lock:

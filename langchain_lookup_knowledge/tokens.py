@@ -111,9 +111,13 @@ def join_parts(tokens: Tokens) -> Tokens | None:
     return Tokens.of(text, made) if len(made) < len(tokens) else None
 
 
-@lru_cache(maxsize=200_000)
 def _fold(word: str) -> tuple[str, str, bool]:
     """Return (key, exact, spaceless) of a token as written."""
+    return _remembered_fold(word) if len(word) <= 32 else _remembered_fold.__wrapped__(word)
+
+
+@lru_cache(maxsize=100_000)
+def _remembered_fold(word: str) -> tuple[str, str, bool]:
     if word.isascii():
         exact = word.lower()
         return singular(exact), exact, False

@@ -50,10 +50,10 @@ class FrontmatterFields:
     def __post_init__(self) -> None:
         for name in ("title", "keywords", "category", "entities"):
             value = getattr(self, name)
-            if isinstance(value, str) or not all(isinstance(key, str) for key in value):
+            if not isinstance(value, tuple | list) or not all(isinstance(key, str) for key in value):
                 raise ValueError(f"FrontmatterFields.{name} takes a tuple of key names, not {value!r}")
             object.__setattr__(self, name, tuple(value))
-        if self.category_from_path < 0:
+        if not isinstance(self.category_from_path, int) or self.category_from_path < 0:
             raise ValueError(f"category_from_path counts folders, so it is 0 or more, not {self.category_from_path}")
 
 
@@ -66,7 +66,7 @@ class LookupOptions:
     clearly better candidates; "strict" sends the filter alone; "off" never filters.
     `min_similarity`: candidates whose dense cosine (-1 to 1) is lower do not count; None keeps all.
     `l1_enabled`: False answers from L0 alone.
-    `l1_timeout`: seconds L1 may take, embedding the query included.
+    `l1_timeout`: seconds L1 may take, embedding the query included; at most 3600.
     `max_chars`: most characters of the text handed to the model, at least 500.
     `record_mode`: "best_effort" answers even if the call could not be recorded; "required" does not.
     `scope_fields`: reserved; must be empty.
@@ -92,8 +92,8 @@ class LookupOptions:
         threshold = self.min_similarity
         if threshold is not None and not (isinstance(threshold, int | float) and -1 <= threshold <= 1):
             raise ValueError(f"min_similarity is a cosine, -1 to 1, not {self.min_similarity}")
-        if not self.l1_timeout > 0:
-            raise ValueError(f"l1_timeout must be more than 0 seconds, not {self.l1_timeout}")
+        if not 0 < self.l1_timeout <= 3600:
+            raise ValueError(f"l1_timeout must be more than 0 and at most 3600 seconds, not {self.l1_timeout}")
         if self.max_chars < 500:
             raise ValueError(f"max_chars must be at least 500, not {self.max_chars}")
         if self.record_mode not in ("best_effort", "required"):

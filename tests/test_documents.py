@@ -1,9 +1,12 @@
 """Files to entries: what is used, what is not, and that every loss is told."""
 
+import os
+import time
+
 import pytest
 from conftest import write_files
 
-from langchain_lookup_knowledge.documents import category_key, read_folder, split_passages, visible_text
+from langchain_lookup_knowledge.documents import category_key, read_folder, sections, split_passages, visible_text
 from langchain_lookup_knowledge.errors import DocumentError
 from langchain_lookup_knowledge.types import FrontmatterFields
 
@@ -127,12 +130,16 @@ def test_only_markdown_of_this_folder_is_read(tmp_path):
     (kb / "leak.md").symlink_to("../outside/secret.md")
     (kb / "loop").symlink_to("../kb")
     (kb / "broken.md").symlink_to("nowhere.md")
+    (kb / "round.md").symlink_to("round.md")
+    os.mkfifo(kb / "pipe.md")
     entries, problems = read_folder(kb, FrontmatterFields())
     assert [entry.entry_id for entry in entries] == ["A.MD", "b.mdx", "c.markdown"]
     assert sorted(str(problem) for problem in problems) == [
         "broken.md: skipped: No such file or directory",
-        "leak.md: skipped: a link out of the knowledge folder",
+        "leak.md: skipped: a link out of the knowledge folder, or in a loop",
         "loop: linked folder not followed",
+        "pipe.md: skipped: not a regular file",
+        "round.md: skipped: a link out of the knowledge folder, or in a loop",
     ]
 
 
@@ -151,6 +158,43 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 def test_visible_text_leaves_code_alone():
     body = "a <!-- b --> c ![d](data:image/png;base64,QUJD)\n```html\n<!-- kept -->\nimport x from 'y'\n```\nend\n"
     assert visible_text(body) == "a  c ![d]()\n```html\n<!-- kept -->\nimport x from 'y'\n```\nend\n"
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "Write `<!--` to open a comment.\n\nThe zebra procedure.\n",
+        "An open <!-- comment hides nothing.\n",
+        'export default quagga settings are here.\nimport "panda" first.\n',
+    ],
+)
+def test_visible_text_loses_no_prose(prose):
+    assert visible_text(prose) == prose
+
+
+def test_text_after_an_embedded_image_stays():
+    assert visible_text("[logo]: data:image/png;base64,AAAA\n\nThe okapi.\n") == "[logo]: \n\nThe okapi.\n"
+
+
+def test_control_characters_go(tmp_path):
+    assert read(tmp_path, "a\x1b[2Jb\0c\td\n")[0].text == "a[2Jbc\td\n"
+
+
+def test_too_many_values_are_told(tmp_path):
+    entry, problems = read(tmp_path, f"---\nkeywords: [{', '.join(f'k{i}' for i in range(1500))}]\n---\nx\n")
+    assert len(entry.keywords) == 1000
+    assert problems == ["a.md: keywords and tags: 1500 values; those after the first 1000 are ignored"]
+
+
+def test_a_long_heading_is_read_in_linear_time(tmp_path):
+    start = time.perf_counter()
+    for _ in range(10):
+        list(sections("# a" + " " * 20_000 + "b"))
+    short = time.perf_counter() - start
+    start = time.perf_counter()
+    for _ in range(10):
+        list(sections("# a" + " " * 200_000 + "b"))
+    assert time.perf_counter() - start < 50 * short + 0.1
 
 
 def test_category_key_folds_case_width_and_blanks():

@@ -120,6 +120,11 @@ def test_a_query_that_cannot_be_searched_is_told_and_recorded(kb, ask, query, em
     assert result["recorded"] == "stored"
 
 
+def test_what_no_encoding_takes_is_replaced_in_the_query(ask):
+    result = ask("refund \ud83d\0")
+    assert (result["query"], result["l1"]["status"]) == ("refund \ufffd\ufffd", "ok")
+
+
 def test_a_missing_query_is_told(kb):
     assert create_lookup_knowledge_graph(kb).invoke({})["status"] == "invalid_query"
 
@@ -243,6 +248,7 @@ async def test_parallel_lookups_do_not_mix(kb):
         {"filter_mode": "on"},
         {"min_similarity": 2},
         {"l1_timeout": 0},
+        {"l1_timeout": float("inf")},
         {"max_chars": 10},
         {"record_mode": "no"},
     ],

@@ -16,6 +16,11 @@ def keywords(query, *terms, **arguments):
     return HintIndex([entry("e", terms)], **arguments).hints(query)["keywords"]
 
 
+def test_categories_that_differ_in_case_or_blanks_are_one_domain():
+    entries = [entry("a", ["refund"], categories=["Billing"]), entry("b", ["refund"], categories=[" billing "])]
+    assert HintIndex(entries).hints("refund")["domains"] == ["Billing"]
+
+
 @pytest.mark.parametrize("case", shared_cases("keyword_matching"))
 def test_shared_case(case, tmp_path):
     entries, problems = read_folder(write_files(tmp_path, case["input"]["files"]), FrontmatterFields())

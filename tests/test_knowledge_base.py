@@ -161,9 +161,20 @@ def test_a_wrong_argument_is_named(folder, wrong, match):
         KnowledgeBase.open(folder, **wrong)
 
 
-def test_settings_that_hold_nonsense_are_named(folder):
-    write_files(folder, {".lookup-knowledge/settings.json": '{"fields": {"zz": 1}}'})
-    with pytest.raises(DocumentError, match=r"field mapping that cannot be used \(.*zz"):
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ('{"fields": {"zz": 1}}', r"field mapping that cannot be used \(.*zz"),
+        ('{"fields": {"title": 5}}', "field mapping that cannot be used"),
+        ('{"fields": []}', "field mapping that cannot be used"),
+        ('{"index": {"url": "x"}}', "index that cannot be used"),
+        ('{"index": null}', "index that cannot be used"),
+        ("[]", "does not hold settings"),
+    ],
+)
+def test_settings_that_hold_nonsense_are_named(folder, settings, match):
+    write_files(folder, {".lookup-knowledge/settings.json": settings})
+    with pytest.raises(DocumentError, match=match):
         KnowledgeBase.open(folder)
 
 
@@ -208,10 +219,12 @@ def test_what_index_was_told_is_remembered_and_an_argument_wins(folder, embeddin
 
 def test_an_api_key_is_never_remembered(folder, embedding):
     with KnowledgeBase.open(
-        folder, embedding=embedding, index=QdrantIndex("https://h", "c", api_key="sk-SECRET")
+        folder, embedding=embedding, index=QdrantIndex("https://u:SECRET@h:1/p?k=SECRET", "c", api_key="SECRET")
     ) as kb:
         kb.remember()
-    assert "SECRET" not in (folder / ".lookup-knowledge" / "settings.json").read_text()
+    settings = (folder / ".lookup-knowledge" / "settings.json").read_text()
+    assert "SECRET" not in settings
+    assert '"url": "https://h:1/p"' in settings
 
 
 def test_damaged_settings_are_named(folder, tmp_path):

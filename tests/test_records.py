@@ -58,6 +58,15 @@ def test_what_no_database_takes_is_made_storable(recorder):
         assert connection.execute(sa.select(sa.func.json_valid(tool_invocation.c.retrieval_details))).scalar() == 1
 
 
+def test_a_database_that_was_deleted_is_made_anew_and_no_row_is_lost_silently(tmp_path):
+    recorder = SQLInvocationRecorder.in_file(tmp_path / "calls.db")
+    recorder.record(INVOCATION)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    recorder.record({**INVOCATION, "id": "i2"})
+    assert [row["id"] for row in SQLInvocationRecorder.in_file(tmp_path / "calls.db").invocations()] == ["i2"]
+
+
 def test_storable_leaves_plain_data_alone():
     assert storable(INVOCATION) == INVOCATION
 

@@ -1,5 +1,9 @@
 """Both engines behind the one Protocol: the same passages, the same answers, and failures with names."""
 
+import dataclasses
+import os
+import signal
+
 import pytest
 
 from langchain_lookup_knowledge import QdrantIndex, StoreError
@@ -9,7 +13,9 @@ FINGERPRINT = {"model": "m", "dimensions": 4, "passage_tokens": 200, "payload": 
 
 
 def point(entry_id, number=0, dense=(1, 0, 0, 0), text="refund policy", category="a"):
-    metadata = {"entry_id": entry_id, "title": entry_id, "categories_key": [category], "digest": f"{entry_id}-digest"}
+    passages = 2 if entry_id == "one" else 1
+    metadata = {"entry_id": entry_id, "title": entry_id, "categories_key": [category], "passages": passages}
+    metadata["digest"] = f"{entry_id}-digest"
     sparse = {"passage": text} | ({"page": text, "frontmatter": text} if number == 0 else {})
     return Point(entry_id, number, dense, sparse, {"page_content": text, "metadata": metadata})
 
@@ -72,10 +78,66 @@ def test_a_query_without_words_is_searched_by_its_vector_alone(index):
 
 def test_an_entry_that_shrank_or_went_leaves_no_passage(index):
     index.write(contents("one", "two"), [], [POINTS])
-    index.write(contents("one"), ["one", "two"], [[POINTS[0]]])
+    renewed = dataclasses.replace(
+        POINTS[0], payload={**POINTS[0].payload, "metadata": {**POINTS[0].payload["metadata"]}}
+    )
+    renewed.payload["metadata"] |= {"digest": "new", "passages": 1}
+    after = Contents(FINGERPRINT, {"one": "new"})
+    index.write(after, ["one", "two"], [[renewed]])
     (ranked,) = index.search([1, 1, 1, 1], "refund vpn", [None], 10)
     assert found(ranked, "dense") == ["one"]
-    assert index.contents() == contents("one")
+    assert index.contents() == after
+
+
+def test_an_entry_that_a_server_holds_in_part_is_not_taken_for_whole():
+    index = QdrantIndex(":memory:", "kb")
+    index.write(contents("one", "two"), [], [[POINTS[0]], [POINTS[2]]])
+    assert index.contents().digests == {"one": "incomplete", "two": "two-digest"}
+
+
+def test_scores_that_are_no_numbers_and_foreign_payloads_are_left_out():
+    from types import SimpleNamespace
+
+    from langchain_lookup_knowledge.stores import _hits
+
+    points = [
+        (float("nan"), {"metadata": {}}),
+        (0.5, None),
+        (0.4, {"text": "foreign"}),
+        (0.3, {"metadata": {"entry_id": "a"}}),
+    ]
+    assert [hit.score for hit in _hits(SimpleNamespace(score=s, payload=p) for s, p in points)] == [0.3]
+
+
+def test_a_forked_child_searches_with_a_shard_of_its_own(tmp_path):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one"), [], [[POINTS[0]]])
+    index.search([1, 0, 0, 0], "refund", [None], 1)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(len(index.search([1, 0, 0, 0], "refund", [None], 1)[0]["dense"]))
+    assert os.waitpid(child, 0)[1] == 1 << 8
+
+
+@pytest.mark.parametrize(
+    "manifest", ["{", "null", "[]", '{"fingerprint": [], "digests": {}, "points": 1}', "[" * 100_000]
+)
+def test_a_manifest_of_another_shape_is_damage(tmp_path, manifest):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one"), [], [[POINTS[0]]])
+    (tmp_path / (tmp_path / "CURRENT").read_text() / "manifest.json").write_text(manifest)
+    with pytest.raises(StoreError, match="the index is damaged"):
+        index.contents()
+
+
+def test_lost_points_are_damage_and_not_an_empty_answer(tmp_path):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one"), [], [[POINTS[0]]])
+    for path in tmp_path.rglob("mutable_id_tracker.mappings"):
+        path.unlink()
+    with pytest.raises(StoreError, match=r"damaged|cannot be opened"):
+        EmbeddedIndex(tmp_path).search([1, 0, 0, 0], "refund", [None], 1)
 
 
 def test_point_ids_are_the_same_everywhere():
@@ -97,8 +159,9 @@ def test_a_second_writer_is_told(tmp_path):
     from filelock import FileLock
 
     tmp_path.mkdir(exist_ok=True)
-    with FileLock(tmp_path / "writer.lock"), pytest.raises(StoreError, match="another process is writing the index"):
-        EmbeddedIndex(tmp_path).write(contents("one"), [], [[POINTS[0]]])
+    taken = pytest.raises(StoreError, match="another process is writing the index")
+    with FileLock(tmp_path / "writer.lock"), taken, EmbeddedIndex(tmp_path).lock():
+        pass
 
 
 def test_a_write_that_fails_leaves_the_old_state(tmp_path):
