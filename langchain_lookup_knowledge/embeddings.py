@@ -12,6 +12,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge.errors import EmbeddingError
 from langchain_lookup_knowledge.merging import Thresholds
+from langchain_lookup_knowledge.tokens import cut
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding
@@ -23,6 +24,7 @@ TOKENIZER_FOLDER = Path(__file__).parent / "minilm"
 BATCH_SIZE = 8
 """Passages embedded at once, sorted by length: without padding, small batches are faster than large ones on a CPU."""
 CALIBRATED = {DEFAULT_MODEL: Thresholds(medium=0.45, high=0.60)}
+_LATIN = re.compile(r"[\x00-\u024f\u1e00-\u1eff]")
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 _OTHERS = re.compile(r"[^\sA-Za-z0-9]")
 UNCALIBRATED = Thresholds(medium=0.50, high=0.75, calibrated=False)
@@ -149,6 +151,17 @@ def identity(embedding: Embeddings) -> str:
     model = next((name for name in names if isinstance(name, str) and name), None)
     kind = f"{type(embedding).__module__}.{type(embedding).__qualname__}"
     return f"{kind}:{model}" if model else kind
+
+
+def understands(embedding: Embeddings, text: str) -> bool:
+    """Say whether the model knows the script of a text; the bundled one knows English, so Latin letters alone.
+
+    Of a model that is not ours it is taken for granted. A text of which over a third is in other scripts is not understood.
+    """
+    if identity(embedding) != DEFAULT_MODEL or text.isascii():
+        return True
+    keys = cut(text).keys
+    return 3 * sum(not _LATIN.match(key) for key in keys) <= len(keys)
 
 
 def thresholds(embedding: Embeddings) -> Thresholds:

@@ -6,6 +6,7 @@ from langchain_lookup_knowledge.types import Candidate, FilterChoice, FilterMode
 
 GUARD_DEPTH = 3
 """How many of the best unfiltered candidates a filter must not hide if the hints found them too."""
+NO_SIMILARITY = -2.0
 GUARD_MARGIN = 0.03
 """How much more similar (dense cosine) an unfiltered candidate must be for the filter to be relaxed. Margins of 0.02 to
 0.05 lost nothing against no filter on two English knowledge bases (benchmarks/quality.py)."""
@@ -37,5 +38,5 @@ def hides_better(filtered: Sequence[Candidate], unfiltered: Sequence[Candidate],
 
 
 def best_similarity(found: Sequence[Candidate] | Sequence[Match]) -> float:
-    """Return the highest dense cosine, or -1 when none has one."""
-    return max((item["similarity"] for item in found if item["similarity"] is not None), default=-1.0)
+    """Return the highest dense cosine, or `NO_SIMILARITY`, lower than any, when none has one."""
+    return max((item["similarity"] for item in found if item["similarity"] is not None), default=NO_SIMILARITY)

@@ -177,7 +177,12 @@ class _Steps:
         choice = state["filter"]
         if state["unfiltered"]:  # the second pass: the probe of the first one takes the place of the filtered answer
             candidates = state["unfiltered"]
-            report = {**state["l1"], "status": "ok", "reason": self._staleness(), "candidates": len(candidates)}
+            report = {
+                **state["l1"],
+                "status": "ok",
+                "reason": self._caveat(state["query"]),
+                "candidates": len(candidates),
+            }
             return {"candidates": candidates, "filter": {**choice, "relaxed": True}, "l1": report}  # type: ignore[typeddict-item]
         categories = [choice["category"]]
         if choice["category"] is not None and self.options.filter_mode == "guarded":
@@ -190,24 +195,29 @@ class _Steps:
             return {"l1": _failure(_failure_status(error), str(error), started)}
         except Exception as error:  # noqa: BLE001  (whatever it is, L0 still answers; its text may hold a secret)
             return {"l1": _failure("failed", f"unexpected {type(error).__name__}", started)}
-        kept = [merging.above(answer, self.options.min_similarity) for answer in answers]
-        update: LookupState = {"candidates": kept[0], "l1": self._report(answers[0], kept[0], started)}
+        threshold = self.options.min_similarity if self.kb.understands(query) else None
+        kept = [merging.above(answer, threshold) for answer in answers]
+        update: LookupState = {"candidates": kept[0], "l1": self._report(query, answers[0], kept[0], started)}
         if len(kept) > 1:
             update["unfiltered"] = kept[1]
         return update
 
-    def _report(self, found: list[Candidate], kept: list[Candidate], started: float) -> L1Report:
+    def _report(self, query: str, found: list[Candidate], kept: list[Candidate], started: float) -> L1Report:
         if kept:
-            return _report("ok", self._staleness(), len(kept), started)
+            return _report("ok", self._caveat(query), len(kept), started)
         if found:
             best = best_similarity(found)
             reason = f"best similarity {best:.3f} is under min_similarity {self.options.min_similarity}"
             return _report("below_threshold", reason, 0, started)
         return _report("empty", "no passage was found", 0, started)
 
-    def _staleness(self) -> str | None:
-        failure = self.kb.index_failure
-        return f"the index is behind the folder: {failure}" if failure else None
+    def _caveat(self, query: str) -> str | None:
+        """Say what is to be known of an answer of L1 that did come."""
+        if self.kb.index_failure:
+            return f"the index is behind the folder: {self.kb.index_failure}"
+        if not self.kb.understands(query):
+            return "the embedding model does not know this script, so passages were found by their words alone"
+        return None
 
     def merge_with_fallback(self, state: LookupState) -> LookupState:
         hints, candidates = state["hints"], state["candidates"]

@@ -274,8 +274,10 @@ class HintIndex:
         for entry in self._entries.values():
             for category in entry.categories:
                 self._names.setdefault(category_key(category), category)
+        place = {entry_id: number for number, entry_id in enumerate(self._entries)}
         changed = []
         for term in terms.values():
+            term.entries.sort(key=place.__getitem__)
             declared = (name for entry_id in term.entries for name in self._categories(self._entries[entry_id]))
             categories = tuple(dict.fromkeys(declared))
             if categories != term.categories or term.files == 0:

@@ -164,7 +164,11 @@ class KnowledgeBase:
     @property
     def problems(self) -> list[Problem]:
         """Every file or field that was not used as written, and why."""
-        return [*self._notices, *self._knowledge.problems, *self._knowledge.hints.problems]
+        problems = [*self._notices, *self._knowledge.problems, *self._knowledge.hints.problems]
+        foreign = sum(not self.understands(entry.text[:2000]) for entry in self._knowledge.entries.values())
+        if self.index is not None and 2 * foreign > len(self._knowledge.entries):
+            problems.append(Problem(".", None, f"{foreign} entries are in a script that {_MODEL_ADVICE}"))
+        return problems
 
     def hints(self, query: str) -> Hints:
         """Return what L0 alone finds in a query: the `hints` of a result."""
@@ -299,7 +303,13 @@ class KnowledgeBase:
         if any(hit.payload["metadata"].get("fingerprint") != ours for lists in answers for hit in lists["dense"][:1]):
             self._diagnose()
         self._look_again()
+        if not self.understands(query):
+            answers = [{name: hits for name, hits in lists.items() if name != "dense"} for lists in answers]
         return [merging.fuse(lists) for lists in answers]
+
+    def understands(self, text: str) -> bool:
+        """Say whether the embedding model knows the script of a text; else its similarities mean nothing and are dropped."""
+        return embeddings.understands(self.embedding, text)
 
     def _look_again(self) -> None:
         """Forget a failed sync once another process has brought the index in step; looked at once a second."""
@@ -339,6 +349,12 @@ class KnowledgeBase:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+_MODEL_ADVICE = (
+    "the default model does not know, so they are found by their words alone: name a multilingual model, such as "
+    'embedding="sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"'
+)
 
 
 def find_data_folder(

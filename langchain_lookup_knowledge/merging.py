@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_lookup_knowledge.filters import best_similarity
+from langchain_lookup_knowledge.filters import NO_SIMILARITY, best_similarity
 from langchain_lookup_knowledge.types import (
     Candidate,
     HintEntry,
@@ -192,6 +192,8 @@ def assess(hints: Hints, matches: Sequence[Match], l1: L1Status, thresholds: Thr
     best = best_similarity(matches)
     if not any("L1" in match["layers"] for match in matches):
         return {"level": level, "semantic_support": False, "reason": f"keyword match alone: {keywords}; L1 {l1}"}
+    if best == NO_SIMILARITY:
+        return {"level": level, "semantic_support": False, "reason": f"found by words alone: {keywords}"}
     note = "" if thresholds.calibrated else "; the thresholds are not calibrated for this model"
     if best < thresholds.medium:
         reason = f"best similarity {best:.2f} is under {thresholds.medium:.2f}, but {keywords}{note}"

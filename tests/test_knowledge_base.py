@@ -294,6 +294,27 @@ def test_the_default_model_finds_by_meaning_and_embeds_long_passages_whole(tmp_p
     assert sum(a * b for a, b in zip(whole, same, strict=True)) < 0.999
 
 
+def test_a_script_the_model_does_not_know_gives_no_similarity_and_no_semantic_claim(tmp_path):
+    refund = (
+        "---\ntitle: 退款政策\nkeywords: [退款]\ncategory: 售后\n---\n收到退货后三到五个工作日内退款到原支付方式。\n"
+    )
+    kb = KnowledgeBase.open(write_files(tmp_path / "kb", {"zh.md": refund, "en.md": "# Weather\nIt rains in Paris.\n"}))
+    result = lookup(kb, "退款多久到账")
+    assert result["primary"]["entry_id"] == "zh.md"
+    assert result["primary"]["similarity"] is None
+    assert result["relevance"]["semantic_support"] is False
+    assert "does not know this script" in result["l1"]["reason"]
+    assert lookup(kb, "refund to my card")["l1"]["reason"] is None
+    assert kb.problems == []
+    with KnowledgeBase.open(write_files(tmp_path / "zh", {"zh.md": refund})) as chinese:
+        (problem,) = chinese.problems
+    assert "name a multilingual model" in problem.message
+
+
+def test_a_model_of_somebody_elses_is_taken_to_know_every_script(kb):
+    assert lookup(kb, "退款多久到账")["l1"]["reason"] is None
+
+
 def test_settings_of_the_sample_are_not_shipped():
     assert not (Path(__file__).parents[1] / "notebooks" / "handbook" / ".lookup-knowledge" / "settings.json").exists()
 
