@@ -19,11 +19,9 @@ from langchain_lookup_knowledge.types import (
     RetrievalLayer,
 )
 
-RANK_CONSTANT = 60
-"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009)."""
-LIST_WEIGHTS: Mapping[str, float] = {"dense": 1.0, "page": 1.0, "passage": 1.0, "frontmatter": 0.3}
-HINT_WEIGHT = 0.5
-"""Weight of the hinted entries as one more ranked list; only entries with a specific term take part."""
+LIST_WEIGHTS: Mapping[str, float] = {"dense": 2.0, "page": 1.0, "passage": 0.5, "frontmatter": 0.3}
+HINT_WEIGHT = 0.2
+"""Weight of the hinted entries as one more list; only entries with a specific term take part."""
 SNIPPET_CHARS = 1000
 """Most characters of a snippet; a passage fits whole."""
 
@@ -50,25 +48,31 @@ class Hit:
 
 
 def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[Candidate]:
-    """Return one candidate an entry, by weighted reciprocal rank: sum of weight / (60 + rank) over the lists.
+    """Return one candidate an entry, best first, by a weighted sum of its scores, each relative to the best of its list.
 
-    An entry's rank in a list is that of its best passage. The passage shown is the entry's best in the first of "dense",
-    "passage", "page", "frontmatter" that has one. Ties are broken by entry id.
+    `score = sum(weight * score / best score in the list) / sum(weights)`, 0 to 1, over the four lists, with 0 for a list that
+    does not have the entry; of its passages in a list, the best counts. A convex combination of scores ranks better than
+    reciprocal ranks (Bruch, Gai and Ingber, ACM TOIS 2023; benchmarks/quality.py shows both). The passage shown is the
+    entry's best in the first of "dense", "passage", "page", "frontmatter" that has one. Ties are broken by entry id.
     """
     scores: dict[str, float] = defaultdict(float)
-    shown: dict[str, Hit] = {}
-    similarities: dict[str, float] = {}
-    for name, weight in LIST_WEIGHTS.items():
-        ranked: dict[str, Hit] = {}
-        for hit in lists.get(name, ()):
-            ranked.setdefault(hit.entry_id, hit)
-        for rank, (entry_id, hit) in enumerate(ranked.items(), start=1):
-            scores[entry_id] += weight / (RANK_CONSTANT + rank)
-            shown.setdefault(entry_id, hit)
-            if name == "dense":
-                similarities[entry_id] = hit.score
+    best = {name: _best_by_entry(lists.get(name, ())) for name in LIST_WEIGHTS}
+    for name, hits in best.items():
+        top = max((hit.score for hit in hits.values()), default=0.0)
+        for entry_id, hit in hits.items():
+            scores[entry_id] += LIST_WEIGHTS[name] * max(0.0, hit.score / top) if top > 0 else 0.0
+    total = sum(LIST_WEIGHTS.values())
+    shown = {**best["frontmatter"], **best["page"], **best["passage"], **best["dense"]}
+    dense = best["dense"]
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))
-    return [_candidate(shown[entry_id], scores[entry_id], similarities.get(entry_id)) for entry_id in order]
+    return [_candidate(shown[i], scores[i] / total, dense[i].score if i in dense else None) for i in order]
+
+
+def _best_by_entry(hits: Sequence[Hit]) -> dict[str, Hit]:
+    best: dict[str, Hit] = {}
+    for hit in hits:
+        best.setdefault(hit.entry_id, hit)
+    return best
 
 
 def _candidate(hit: Hit, score: float, similarity: float | None) -> Candidate:
@@ -102,7 +106,7 @@ def merge(
 ) -> list[Match]:
     """Return the best `limit` matches, one an entry; L0 evidence stands alone when there are no candidates.
 
-    With candidates, the entries that a specific term hints at take part as one more ranked list, and the first of them is
+    With candidates, the entries that a specific term hints at take part as one more list, and the first of them is
     always among the matches. `excerpt` gives (heading, text) of an entry that only L0 found. `weigh_hints` is off where a
     filter had to be relaxed: there the hints have just been shown to mislead.
     """
@@ -113,9 +117,10 @@ def merge(
     found = {candidate["entry_id"]: candidate for candidate in candidates}
     scores = {entry_id: candidate["score"] for entry_id, candidate in found.items()}
     specific = [entry_id for entry_id, entry in hinted.items() if _is_specific(entry, hints)]
-    weight = HINT_WEIGHT if weigh_hints else 0.0
-    for rank, entry_id in enumerate(specific, start=1):
-        scores[entry_id] = scores.get(entry_id, 0.0) + weight / (RANK_CONSTANT + rank)
+    weight = HINT_WEIGHT / sum(LIST_WEIGHTS.values()) if weigh_hints else 0.0
+    for entry_id in specific:
+        relative = hinted[entry_id]["score"] / hinted[specific[0]]["score"]
+        scores[entry_id] = scores.get(entry_id, 0.0) + weight * relative
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))[:limit]
     if specific and not set(specific) & set(order):
         order[-1] = specific[0]

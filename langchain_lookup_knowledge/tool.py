@@ -130,7 +130,7 @@ def _status_sentence(result: LookupResult) -> str:
         how = "Keyword hints and vector search answered (L0+L1)" if layer == "L0+L1" else "Vector search answered (L1)"
     relevance = result["relevance"]
     level = f"relevance {relevance['level']} ({relevance['reason']})"
-    doubt = " The answer is probably not in this knowledge base." if relevance["level"] == "low" else ""
+    doubt = " The answer may not be in this knowledge base." if relevance["level"] == "low" else ""
     stale = f" Note: {one_line(l1['reason'])}." if l1["status"] == "ok" and l1["reason"] else ""
     return f"{how}: {matches}, {level}.{doubt}{_filter_note(result)}{failure}{stale}{unrecorded}"
 

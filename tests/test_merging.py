@@ -36,13 +36,18 @@ def excerpt(entry_id):
     return "", f"text of {entry_id}"
 
 
-def test_fusion_is_the_sum_of_weighted_reciprocal_ranks():
-    fused = fuse({"dense": [hit("a"), hit("b")], "page": [hit("b")], "frontmatter": [hit("a")]})
+def test_fusion_is_the_weighted_sum_of_scores_relative_to_the_best_of_each_list():
+    fused = fuse({"dense": [hit("a", 0.6), hit("b", 0.3)], "page": [hit("b", 12.0)], "frontmatter": [hit("a", 7.0)]})
     assert {c["entry_id"]: c["score"] for c in fused} == {
-        "a": pytest.approx(1 / 61 + 0.3 / 61, abs=1e-6),
-        "b": pytest.approx(1 / 62 + 1 / 61, abs=1e-6),
+        "a": pytest.approx((2.0 + 0.3) / 3.8, abs=1e-6),
+        "b": pytest.approx((2.0 * 0.5 + 1.0) / 3.8, abs=1e-6),
     }
-    assert ids(fused) == ["b", "a"]
+    assert ids(fused) == ["a", "b"]
+
+
+def test_similarities_of_zero_or_less_add_nothing():
+    fused = fuse({"dense": [hit("a", 0.0), hit("b", -0.2)], "page": [hit("b", 1.0)]})
+    assert [(c["entry_id"], c["score"]) for c in fused] == [("b", pytest.approx(1 / 3.8, abs=1e-6)), ("a", 0.0)]
 
 
 def test_passages_of_one_entry_count_once_and_the_best_is_shown():
@@ -56,7 +61,7 @@ def test_a_candidate_found_by_words_alone_has_no_similarity():
 
 
 def test_ties_are_broken_by_entry_id():
-    assert ids(fuse({"dense": [hit("b")], "page": [hit("a")]})) == ["a", "b"]
+    assert ids(fuse({"dense": [hit("b"), hit("a")]})) == ["a", "b"]
 
 
 def test_without_candidates_the_hinted_entries_stand_alone():
