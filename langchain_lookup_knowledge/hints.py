@@ -84,6 +84,13 @@ class _Form(NamedTuple):
 
     def find(self, tokens: Tokens, first: int) -> "_Found | None":
         """Return the form as it stands in the tokens from `first` on, whose keys are its own; None: it does not."""
+        if len(self.exact) == 1 and not (
+            self.before or self.after or self.term.cased
+        ):  # the usual case, at half the price
+            token = tokens[first]
+            if token.spaceless and _inside_run(tokens, first):
+                return None
+            return _Found(self.term, token.start, token.end, self._likeness((token.exact,)))
         text, matched = tokens.text, tokens[first : first + len(self.exact)]
         start, end = matched[0].start, matched[-1].end
         if self.before and not text.endswith(self.before, 0, start):
@@ -192,25 +199,27 @@ class _Spelling:
     """Words of the terms by their halves: with one letter wrong, one half of a word is still right."""
 
     def __init__(self, words: Iterable[str]) -> None:
-        self._halves: dict[tuple[int, str, bool], list[str]] = {}
+        self._heads: dict[int, dict[str, list[str]]] = defaultdict(dict)
+        self._tails: dict[int, dict[str, list[str]]] = defaultdict(dict)
         for word in words:
             if len(word) >= MIN_TYPO_LETTERS and word.isalpha():
                 middle = len(word) // 2
-                self._halves.setdefault((len(word), word[:middle], True), []).append(word)
-                self._halves.setdefault((len(word), word[middle:], False), []).append(word)
+                self._heads[len(word)].setdefault(word[:middle], []).append(word)
+                self._tails[len(word)].setdefault(word[middle:], []).append(word)
 
     def near(self, word: str) -> list[str]:
         """Return the words that differ in one letter: wrong, missing, superfluous, or two of them swapped."""
-        if len(word) < MIN_TYPO_LETTERS - 1 or not word.isalpha() or word in COMMON_WORDS:
+        size = len(word)
+        if size < MIN_TYPO_LETTERS - 1 or word in COMMON_WORDS or not word.isalpha():
             return []
         found: set[str] = set()
-        for length in range(max(MIN_TYPO_LETTERS, len(word) - 1), len(word) + 2):
+        for length in (size - 1, size, size + 1):
             middle = length // 2
-            for half in ((length, word[:middle], True), (length, word[middle - length :], False)):
-                listed = self._halves.get(half, ())
-                if len(listed) <= MAX_LISTED:
+            for halves, half in ((self._heads, word[:middle]), (self._tails, word[middle - length :])):
+                listed = halves[length].get(half) if length in halves else None
+                if listed and len(listed) <= MAX_LISTED:
                     found.update(other for other in listed if OSA.distance(word, other, score_cutoff=1) <= 1)
-        return sorted(found - {word})[:MAX_CORRECTIONS]
+        return sorted(found - {word})[:MAX_CORRECTIONS] if found else []
 
 
 class HintIndex:
