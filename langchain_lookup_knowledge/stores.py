@@ -173,9 +173,13 @@ class EmbeddedIndex:
             try:
                 _apply(shard, removed, points)
                 shard.flush()
-                count = shard.info().points_count
             finally:
                 shard.close()
+            settled = _load(
+                target / "shard"
+            )  # the first load after a write removes journals: better here than in a reader
+            count = settled.info().points_count
+            settled.close()
             manifest = {"fingerprint": dict(contents.fingerprint), "digests": dict(contents.digests), "points": count}
             _write_durably(target / "manifest.json", json.dumps(manifest, ensure_ascii=False))
             _write_durably(self._pointer, target.name)
@@ -263,23 +267,23 @@ def _write_durably(path: Path, text: str) -> None:
 
 
 def _copy_sparse(source: Path, target: Path, block: int = 1 << 16) -> None:
-    """Copy a shard. Its files are preallocated and mostly holes, which stay holes."""
+    """Copy a shard. Its files are preallocated and mostly holes, which stay holes.
+
+    A reader that opens the shard meanwhile replaces two files with themselves, by way of folders that come and go.
+    """
     hole = bytes(block)
-    for path in source.rglob("*"):
-        copy = target / path.relative_to(source)
-        if path.name.startswith(".atomicwrite"):  # a reader that opens the shard writes its configuration anew
-            continue
-        if path.is_dir():
-            copy.mkdir(parents=True, exist_ok=True)
-            continue
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("rb") as reader, copy.open("wb") as writer:
-            while data := reader.read(block):
-                if data == hole[: len(data)]:
-                    writer.seek(len(data), os.SEEK_CUR)
-                else:
-                    writer.write(data)
-            writer.truncate()
+    for folder, folders, files in os.walk(source):
+        folders[:] = [name for name in folders if not name.startswith(".atomicwrite")]
+        copy = target / Path(folder).relative_to(source)
+        copy.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            with (Path(folder) / name).open("rb") as reader, (copy / name).open("wb") as writer:
+                while data := reader.read(block):
+                    if data == hole[: len(data)]:
+                        writer.seek(len(data), os.SEEK_CUR)
+                    else:
+                        writer.write(data)
+                writer.truncate()
 
 
 def _create(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":

@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-from pathlib import Path
 
 import pytest
 from conftest import VPN, WordEmbeddings, write_files
@@ -313,10 +312,6 @@ def test_a_script_the_model_does_not_know_gives_no_similarity_and_no_semantic_cl
 
 def test_a_model_of_somebody_elses_is_taken_to_know_every_script(kb):
     assert lookup(kb, "退款多久到账")["l1"]["reason"] is None
-
-
-def test_settings_of_the_sample_are_not_shipped():
-    assert not (Path(__file__).parents[1] / "notebooks" / "handbook" / ".lookup-knowledge" / "settings.json").exists()
 
 
 def test_a_model_that_fastembed_does_not_know_is_named(folder):

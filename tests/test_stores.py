@@ -3,6 +3,9 @@
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -150,7 +153,7 @@ def test_a_reader_follows_the_writer(tmp_path):
         reader.search([1, 0, 0, 0], "refund", [None], 10)
     for round_ in range(4):
         writer.write(contents("one"), ["one"], [[point("one", text=f"round {round_}")]])
-        (ranked,) = reader.search([1, 0, 0, 0], "round", [None], 10)
+        (ranked,) = reader.search([1, 0, 0, 0], "round", [None], 50)
         assert [hit.payload["page_content"] for hit in ranked["dense"]] == [f"round {round_}"]
     assert len(list(tmp_path.glob("generation-*"))) == 2
 
@@ -209,6 +212,42 @@ def test_writing_anew_starts_from_nothing(index):
     assert index.contents() == other
     (ranked,) = index.search([1, 1, 1, 1], "refund vpn", [None], 10)
     assert found(ranked, "dense") == ["two"]
+
+
+READER = """
+import sys, pathlib
+from langchain_lookup_knowledge.stores import EmbeddedIndex
+folder, stop = map(pathlib.Path, sys.argv[1:])
+lookups = 0
+while not stop.exists():
+    (ranked,) = EmbeddedIndex(folder).search([1, 0, 0, 0], "round", [None], 50)
+    texts = {hit.payload["page_content"] for hit in ranked["dense"]}
+    assert len(ranked["dense"]) == 20 and len(texts) == 1, texts
+    lookups += 1
+print(lookups)
+"""
+
+
+def test_processes_that_open_the_index_all_the_time_neither_fail_nor_disturb_the_writer(tmp_path):
+    folder, stop = tmp_path / "index", tmp_path / "stop"
+    index = EmbeddedIndex(folder)
+
+    def write(text):
+        index.write(contents("one"), ["one"], [[point("one", number, text=text) for number in range(20)]])
+
+    write("round 0")
+    command = [sys.executable, "-c", READER, str(folder), str(stop)]
+    readers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        for round_ in range(1, 40):
+            write(f"round {round_}")
+            time.sleep(0.02)
+    finally:
+        stop.touch()
+    for reader in readers:
+        printed, failed = reader.communicate(timeout=60)
+        assert failed == ""
+        assert int(printed) > 0
 
 
 def test_a_collection_of_somebody_elses_is_refused():
