@@ -20,8 +20,8 @@ from langchain_lookup_knowledge import (
     LookupOptions,
     create_lookup_knowledge_graph,
     embeddings,
-    merging,
 )
+from langchain_lookup_knowledge.knowledge_base import SEARCH_LIMIT
 
 
 def scores(ranked, relevant):
@@ -38,9 +38,9 @@ def report(name, runs, questions):
 
 
 def usual_hybrid(lists):
-    """Return entries by reciprocal rank fusion of BM25 by page and dense passages, equal weights."""
+    """Return entries by reciprocal rank fusion of BM25 by entry and dense passages, equal weights."""
     fused = Counter()
-    for name in ("dense", "page"):
+    for name in ("dense", "entry"):
         for rank, entry_id in enumerate(dict.fromkeys(hit.entry_id for hit in lists[name]), start=1):
             fused[entry_id] += 1 / (60 + rank)
     return [entry_id for entry_id, _ in sorted(fused.items(), key=lambda item: (-item[1], item[0]))]
@@ -65,7 +65,7 @@ def main():
     lists = {}
     for question in questions:
         vector = embeddings.embed_query(kb.embedding, question["query"])
-        (lists[question["id"]],) = kb.index.search(vector, question["query"], [None], 30)
+        (lists[question["id"]],) = kb.index.search(vector, question["query"], [None], SEARCH_LIMIT)
     results = {
         mode: {
             q["id"]: create_lookup_knowledge_graph(
@@ -81,10 +81,11 @@ def main():
     print(f"{arguments.folder}: {len(kb.entries)} entries, {answerable} answerable questions of {len(questions)}")
     print(f"{'':<34}" + "".join(f"{name:>8}" for name in ("s@1", "s@5", "MRR@10", "nDCG@10", "R@10")))
     report("L0 alone", {q["id"]: ids(alone.invoke({"query": q["query"]})) for q in questions}, questions)
-    for name in ("dense", "page", "passage", "frontmatter"):
+    for name in ("dense", "entry", "passage", "frontmatter"):
         report(f"L1 {name}", {i: unique(found[name]) for i, found in lists.items()}, questions)
-    report("usual hybrid: RRF(page, dense)", {i: usual_hybrid(found) for i, found in lists.items()}, questions)
-    report("L1 fused", {i: [c["entry_id"] for c in merging.fuse(found)] for i, found in lists.items()}, questions)
+    report("usual hybrid: RRF(entry, dense)", {i: usual_hybrid(found) for i, found in lists.items()}, questions)
+    fused = {q["id"]: kb.retrieve(q["query"], [None])[0] for q in questions}
+    report("L1 fused", {i: [c["entry_id"] for c in found] for i, found in fused.items()}, questions)
     for mode, found in results.items():
         report(f"whole pipeline, filter {mode}", {i: ids(result) for i, result in found.items()}, questions)
 

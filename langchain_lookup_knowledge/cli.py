@@ -16,7 +16,7 @@ from langchain_lookup_knowledge.types import Invocation, LookupOptions
 
 if TYPE_CHECKING:
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
-    from langchain_lookup_knowledge.stores import QdrantIndex
+    from langchain_lookup_knowledge.stores import VectorIndex
 
 DONE, NOTHING_FOUND, USAGE = 0, 1, 2
 ASK_TIMEOUT = 30.0
@@ -24,7 +24,7 @@ ASK_TIMEOUT = 30.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return 0 done, 1 nothing found or problems found, 2 usage or configuration error."""
+    """Run one command; return 0 done, 1 nothing found, 2 usage or configuration error, 130 stopped at the keyboard."""
     arguments = _parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -119,13 +119,12 @@ def _index(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":
     """Open the knowledge base with what `index` remembered, but for the options given now."""
     from langchain_lookup_knowledge import knowledge_base  # noqa: PLC0415
-    from langchain_lookup_knowledge.stores import EmbeddedIndex  # noqa: PLC0415
 
     data_folder = knowledge_base.find_data_folder(arguments.folder, arguments.data_dir)
     settings = knowledge_base.read_settings(data_folder)
     return knowledge_base.KnowledgeBase.open(
         arguments.folder,
-        index=_server(arguments, settings.get("index")) or EmbeddedIndex(data_folder / "index"),
+        index=_index_meant(arguments, settings, data_folder),
         embedding=getattr(arguments, "model", None),
         fields=replace(knowledge_base.remembered_fields(settings), **_given_fields(arguments)),
         data_dir=arguments.data_dir,
@@ -133,22 +132,20 @@ def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":
     )
 
 
-def _server(arguments: argparse.Namespace, remembered: dict[str, str] | None) -> "QdrantIndex | None":
-    """Return the server meant, with its key from the environment; None means the embedded index."""
+def _index_meant(arguments: argparse.Namespace, settings: dict[str, Any], data_folder: Path) -> "VectorIndex":
+    """Return the index of the options, or else the remembered one; a server's key is in the environment."""
+    from langchain_lookup_knowledge.knowledge_base import remembered_index  # noqa: PLC0415
     from langchain_lookup_knowledge.stores import QdrantIndex  # noqa: PLC0415
 
     url, collection = getattr(arguments, "url", None), getattr(arguments, "collection", None)
+    api_key = os.environ.get("QDRANT_API_KEY")
     if collection and not url:
         raise ValueError("--collection names a collection on a server: give --url too")
     if url == ":memory:":
         raise ValueError("--url :memory: would be gone with this command: leave --url out for an index on disk")
     if url:
-        place = {"url": url, "collection": collection or Path(arguments.folder).absolute().name}
-    elif remembered and not getattr(arguments, "embedded", False):
-        place = remembered
-    else:
-        return None
-    return QdrantIndex(**place, api_key=os.environ.get("QDRANT_API_KEY"))
+        return QdrantIndex(url, collection or Path(arguments.folder).absolute().name, api_key=api_key)
+    return remembered_index({} if getattr(arguments, "embedded", False) else settings, data_folder, api_key=api_key)
 
 
 def _given_fields(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -173,8 +170,7 @@ def _ask(arguments: argparse.Namespace) -> int:
 
     options = LookupOptions(k=arguments.k, l1_enabled=not arguments.no_l1, l1_timeout=ASK_TIMEOUT)
     with _open(arguments, sync=not arguments.no_l1) as kb:
-        if kb.problems:
-            count = len(kb.problems)
+        if count := len(kb.problems):
             print(
                 f"note: {count} files or fields were not used as written: see `lookup-knowledge index`", file=sys.stderr
             )

@@ -23,6 +23,7 @@ DEFAULT_MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab0
 TOKENIZER_FOLDER = Path(__file__).parent / "minilm"
 BATCH_SIZE = 8
 """Passages embedded at once, sorted by length: without padding, small batches are faster than large ones on a CPU."""
+# Between questions with and without an answer; benchmarks/quality.py counts what is claimed for either.
 CALIBRATED = {DEFAULT_MODEL: Thresholds(medium=0.52, high=0.65)}
 _LATIN = re.compile(r"[\x00-\u024f\u1e00-\u1eff]")
 _WORDS = re.compile(r"[A-Za-z0-9]+")
@@ -52,7 +53,14 @@ class FastEmbedModel(Embeddings):
         """Return the model. A model that is not on this machine is fetched only with `download`."""
         with self._lock:
             if self._model is None:
-                self._model = self._load(download)
+                try:
+                    self._model = self._load(download)
+                except EmbeddingError:
+                    raise
+                except Exception as error:
+                    fix = "check the network" if download else "run `lookup-knowledge index` with network once"
+                    what = f"cannot load the model {self.model_name!r} ({type(error).__name__})"
+                    raise EmbeddingError(f"{what}: {fix}, or reinstall") from error
             return self._model
 
     def _load(self, download: bool) -> "TextEmbedding":
@@ -65,13 +73,7 @@ class FastEmbedModel(Embeddings):
             raise EmbeddingError(
                 f"FastEmbed knows no model {self.model_name!r}; see TextEmbedding.list_supported_models()"
             )
-        try:
-            return TextEmbedding(self.model_name, threads=self._threads, local_files_only=not download)
-        except Exception as error:
-            fix = "check the network" if download else "run `lookup-knowledge index` with network once"
-            raise EmbeddingError(
-                f"cannot load the model {self.model_name!r} ({type(error).__name__}): {fix}"
-            ) from error
+        return TextEmbedding(self.model_name, threads=self._threads, local_files_only=not download)
 
     def count_tokens(self, text: str) -> int:
         """Return how many tokens the model makes of a text, those at its ends not counted."""

@@ -1,7 +1,7 @@
 """Errors of this package.
 
 LookupKnowledgeError
-├── DocumentError    the knowledge folder, or a list of questions, cannot be read
+├── DocumentError    the knowledge folder, or its data folder, cannot be used
 ├── EmbeddingError   the embedding model cannot be loaded or gives unusable vectors
 ├── StoreError       the vector index cannot be read, written or reached
 │   ├── IndexMissing         ... since there is none yet
@@ -18,7 +18,7 @@ class LookupKnowledgeError(Exception):
 
 
 class DocumentError(LookupKnowledgeError):
-    """The knowledge folder, or a file that must be readable, cannot be used."""
+    """The knowledge folder, or its data folder, cannot be used."""
 
 
 class EmbeddingError(LookupKnowledgeError):

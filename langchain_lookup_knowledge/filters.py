@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from langchain_lookup_knowledge.types import Candidate, FilterChoice, FilterMode, Hints, Match
 
+NO_SIMILARITY = -2.0
+"""Lower than any cosine: what has none compares as worse."""
 GUARD_DEPTH = 3
 """How many of the best unfiltered candidates a filter must not hide if the hints found them too."""
-NO_SIMILARITY = -2.0
 GUARD_MARGIN = 0.03
-"""How much more similar (dense cosine) an unfiltered candidate must be for the filter to be relaxed. Margins of 0.02 to
-0.05 lost nothing against no filter on two English knowledge bases (benchmarks/quality.py)."""
+"""How much more similar (dense cosine) an unfiltered candidate must be for the filter to be relaxed."""
 
 
 def choose_filter(hints: Hints, mode: FilterMode) -> FilterChoice:

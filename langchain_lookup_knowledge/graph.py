@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
@@ -20,6 +21,7 @@ from langchain_lookup_knowledge.errors import IndexMissing, LookupKnowledgeError
 from langchain_lookup_knowledge.filters import best_similarity, choose_filter, hides_better
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder, storable
+from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.types import (
     Candidate,
     FilterChoice,
@@ -85,7 +87,7 @@ def create_lookup_knowledge_graph(
         checkpointer: None inherits the checkpointer of a parent graph, False keeps none.
     """
     if record == "default":
-        record = default_recorder(kb)
+        record = _default_recorder(kb)
     if record is not None and not callable(getattr(record, "record", None)):
         raise ValueError(f"record takes an InvocationRecorder such as SQLInvocationRecorder(url), not {record!r}")
     steps = _Steps(kb, record, options or LookupOptions())
@@ -104,14 +106,16 @@ def create_lookup_knowledge_graph(
     return graph.compile(name=TOOL_NAME, checkpointer=checkpointer)
 
 
-def default_recorder(kb: KnowledgeBase) -> SQLInvocationRecorder:
-    """Return the recorder into `invocations.db` in the data folder."""
-    return SQLInvocationRecorder.in_file(kb.data_folder / "invocations.db")
+def _default_recorder(kb: KnowledgeBase) -> SQLInvocationRecorder:
+    """Return a recorder into `invocations.db` in the data folder, closed with the knowledge base."""
+    recorder = SQLInvocationRecorder.in_file(kb.data_folder / "invocations.db")
+    kb.on_close(recorder.close)
+    return recorder
 
 
 def _after_choose_filter(state: LookupState) -> Literal["l1_retrieve", "merge_with_fallback"]:
     """L1 unavailable: go on without it."""
-    return "merge_with_fallback" if "l1" in state and state["l1"]["status"] != "ok" else "l1_retrieve"
+    return "l1_retrieve" if state["l1"]["status"] == "ok" else "merge_with_fallback"
 
 
 def _after_l1_retrieve(state: LookupState) -> Literal["l1_retrieve", "merge_with_fallback"]:
@@ -126,11 +130,9 @@ def _after_l1_retrieve(state: LookupState) -> Literal["l1_retrieve", "merge_with
     )
 
 
-NO_HINTS: Hints = {"titles": [], "keywords": [], "domains": [], "entities": [], "entries": [], "terms": []}
-
-
-def _is_blank(query: object) -> bool:
-    return not isinstance(query, str) or not any(c.isalnum() or (ord(c) > 0x2000 and c.isprintable()) for c in query)
+def no_hints() -> Hints:
+    """Return hints in which nothing was found."""
+    return {"titles": [], "keywords": [], "domains": [], "entities": [], "entries": [], "terms": []}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,12 @@ class _Steps:
             "started_at": time.time(),
             "candidates": [],
             "unfiltered": [],
-            "l1": {"status": "ok", "reason": None, "candidates": 0, "elapsed_ms": 0.0},
-            "recorded": "off",
+            "l1": _l1_report("ok"),
         }
         problem = _query_problem(query)
         if problem:
-            update["hints"] = NO_HINTS
-            update["l1"] = {"status": "skipped", "reason": problem, "candidates": 0, "elapsed_ms": 0.0}
+            update["hints"] = no_hints()
+            update["l1"] = _l1_report("skipped", problem)
         else:
             update["hints"] = self.kb.hints(update["query"])
         return update
@@ -163,7 +164,7 @@ class _Steps:
         if state["l1"]["status"] == "ok":
             status, reason = self._l1_availability()
             if status != "ok":
-                update["l1"] = {"status": status, "reason": reason, "candidates": 0, "elapsed_ms": 0.0}
+                update["l1"] = _l1_report(status, reason)
         return update
 
     def _l1_availability(self) -> tuple[L1Status, str | None]:
@@ -204,12 +205,12 @@ class _Steps:
 
     def _report(self, query: str, found: list[Candidate], kept: list[Candidate], started: float) -> L1Report:
         if kept:
-            return _report("ok", self._caveat(query), len(kept), started)
+            return _l1_report("ok", self._caveat(query), len(kept), started)
         if found:
             best = best_similarity(found)
             reason = f"best similarity {best:.3f} is under min_similarity {self.options.min_similarity}"
-            return _report("below_threshold", reason, 0, started)
-        return _report("empty", "no passage was found", 0, started)
+            return _l1_report("below_threshold", reason, started=started)
+        return _l1_report("empty", "no passage was found", started=started)
 
     def _caveat(self, query: str) -> str | None:
         """Say what is to be known of an answer of L1 that did come."""
@@ -253,7 +254,7 @@ class _Steps:
         if self.options.record_mode != "required":
             return {"recorded": "failed"}
         relevance: Relevance = {"level": "none", "semantic_support": False, "reason": "the call could not be recorded"}
-        nothing: LookupState = {"matches": [], "primary": None, "hints": NO_HINTS, "relevance": relevance}
+        nothing: LookupState = {"matches": [], "primary": None, "hints": no_hints(), "relevance": relevance}
         return {"recorded": "failed", "status": "refused", "retrieval_layer": "none", **nothing}
 
 
@@ -265,21 +266,23 @@ def _failure_status(error: LookupKnowledgeError) -> L1Status:
 
 def _failure(status: L1Status, reason: str, started: float) -> L1Report:
     logger.warning("L1 %s: %s", status, reason)
-    return _report(status, reason, 0, started)
+    return _l1_report(status, reason, started=started)
 
 
 def _query_problem(query: object) -> str | None:
-    if query is None:
-        return 'the input has no "query"'
-    if _is_blank(query):
+    if not isinstance(query, str):
+        return 'the input has no "query" that is a text'
+    if len(query) > MAX_QUERY_CHARS:
+        return f"the query has {len(query)} characters, more than {MAX_QUERY_CHARS}"
+    if not cut(query):
         return "the query is empty or has no letter or digit"
-    if len(str(query)) > MAX_QUERY_CHARS:
-        return f"the query has {len(str(query))} characters, more than {MAX_QUERY_CHARS}"
     return None
 
 
-def _report(status: L1Status, reason: str | None, candidates: int, started: float) -> L1Report:
-    elapsed = round((time.perf_counter() - started) * 1000, 3)
+def _l1_report(
+    status: L1Status, reason: str | None = None, candidates: int = 0, started: float | None = None
+) -> L1Report:
+    elapsed = 0.0 if started is None else round((time.perf_counter() - started) * 1000, 3)
     return {"status": status, "reason": reason, "candidates": candidates, "elapsed_ms": elapsed}
 
 
@@ -297,25 +300,22 @@ def call_with_deadline(call: Callable[[], T], seconds: float) -> T:
     Raises:
         StoreTimeout: it was not done in time; the thread goes on and its answer is dropped.
     """
-    outcome: list[T] = []
-    failure: list[BaseException] = []
+    future: Future[T] = Future()
 
     def work() -> None:
         try:
-            outcome.append(call())
+            future.set_result(call())
         except BaseException as error:  # noqa: BLE001  (raised below, in the caller's thread)
-            failure.append(error)
+            future.set_exception(error)
 
-    thread = threading.Thread(target=work, name="lookup-knowledge-l1", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failure and isinstance(failure[0], Exception):
-        raise failure[0]
-    if failure:
-        raise StoreError(f"unexpected {type(failure[0]).__name__}") from failure[0]
-    if not outcome:
+    threading.Thread(target=work, name="lookup-knowledge-l1", daemon=True).start()
+    wait([future], seconds)
+    if not future.done():
         raise StoreTimeout(f"L1 did not answer within {seconds:g} s")
-    return outcome[0]
+    error = future.exception()
+    if error is not None and not isinstance(error, Exception):  # SystemExit of a model's, say, is not the caller's
+        raise StoreError(f"unexpected {type(error).__name__}") from error
+    return future.result()
 
 
 def _run_id(config: RunnableConfig) -> str | None:

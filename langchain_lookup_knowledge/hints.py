@@ -23,11 +23,10 @@ from langchain_lookup_knowledge.tokens import (
     Tokens,
     cut,
     is_soft,
-    join_parts,
     plain,
     singular,
-    split_humps,
     unaccented,
+    variants,
 )
 from langchain_lookup_knowledge.types import Field, HintEntry, Hints, HintTerm, Problem
 from langchain_lookup_knowledge.words import COMMON_WORDS, GENERIC_TITLES, STOP_WORDS
@@ -37,7 +36,8 @@ MAX_TOKENS = 32
 MAX_ENTRIES = 10
 """Most entries in the hints of one query."""
 MAX_LISTED = 100
-"""A term that more entries than this declare ranks entries that other terms found, but lists none of its own."""
+"""How many is too many to look through: a term that more entries declare lists none of its own but ranks those that other
+terms found, and is never specific; and of words that share a half with more others no typo is corrected."""
 
 QUOTES = "\"'`“”‘’«»"
 """Marks around a term that do not belong to it."""
@@ -139,10 +139,10 @@ def _is_generic(title: str) -> bool:
 
 
 def _is_telling(text: str) -> bool:
-    """Say whether a term is worth matching: not a stop word, a single letter or digit, or nothing but punctuation."""
+    """Say whether a term is worth matching: not a stop word, a single letter, nothing but punctuation, or a whole text."""
     tokens = cut(text)
     if len(tokens) != 1:
-        return bool(tokens)
+        return 0 < len(tokens) <= MAX_TOKENS
     token = tokens[0]
     symbols = (text[: token.start] + text[token.end :]).strip()
     if symbols or token.spaceless or not token.exact.isalnum():
@@ -235,7 +235,6 @@ class HintIndex:
         self._case_sensitive = frozenset(case_sensitive)
         self._entries = {entry.entry_id: entry for entry in entries}
         self._matcher = _Matcher()
-        self._names: dict[str, str] = {}
         for entry in self._entries.values():
             self._declare(entry)
         self._finish()
@@ -279,7 +278,7 @@ class HintIndex:
         """Bring what is derived from the declarations up to date; return the terms whose counts are to be made anew."""
         terms = {id(form.term): form.term for bucket in self._matcher.forms.values() for form in bucket}
         combinations: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._names = {}
+        self._names: dict[str, str] = {}
         for entry in self._entries.values():
             for category in entry.categories:
                 self._names.setdefault(category_key(category), category)
@@ -292,13 +291,13 @@ class HintIndex:
             if categories != term.categories or term.files == 0:
                 term.categories = combinations.setdefault(categories, categories)
                 changed.append(term)
-        self._spelling = _Spelling(dict.fromkeys(key for keys in self._matcher.forms for key in keys))
         self._words = frozenset(key for keys in self._matcher.forms for key in keys)
+        self._spelling = _Spelling(self._words)
         return changed
 
     def _categories(self, entry: Entry) -> list[str]:
         """Return the categories of an entry, each as it is first written in the knowledge base."""
-        return [self._names[key] for category in entry.categories if (key := category_key(category)) in self._names]
+        return [self._names[category_key(category)] for category in entry.categories]
 
     def _recount(self, terms: Sequence[_Term]) -> None:
         """Count the files of these terms anew, without cutting up texts in which none of their words can stand."""
@@ -330,9 +329,8 @@ class HintIndex:
 
     def _declare(self, entry: Entry) -> None:
         for field, text in _declared(entry):
-            tokens = cut(text)
-            if _is_telling(text) and len(tokens) <= MAX_TOKENS and not (field == "title" and _is_generic(text)):
-                self._add(entry, field, tokens)
+            if _is_telling(text) and not (field == "title" and _is_generic(text)):
+                self._add(entry, field, cut(text))
 
     def _add(self, entry: Entry, field: Field, tokens: Tokens) -> None:
         term = _Term(tokens.text, field, self._is_cased(tokens), [entry.entry_id])
@@ -341,9 +339,8 @@ class HintIndex:
             if entry.entry_id not in known.entries[-1:]:
                 known.entries.append(entry.entry_id)
             return
-        for variant in (split_humps(tokens), join_parts(tokens)):
-            if variant:
-                self._add_form(term, variant)
+        for variant in variants(tokens):
+            self._add_form(term, variant)
 
     def _add_form(self, term: _Term, tokens: Tokens) -> _Term:
         """Add a form of the term and return the term, or the one that is written so already."""
@@ -379,9 +376,8 @@ class HintIndex:
     def _scan(self, query: str) -> Iterator[_Found]:
         tokens = cut(query)
         yield from self._matcher.scan(tokens)
-        for variant in (split_humps(tokens), join_parts(tokens)):
-            if variant:
-                yield from self._matcher.scan(variant)
+        for variant in variants(tokens):
+            yield from self._matcher.scan(variant)
         for position, key in enumerate(tokens.keys):
             if key not in self._words:
                 for word in self._spelling.near(key):
@@ -411,11 +407,11 @@ class HintIndex:
             "terms": terms,
         }
 
-    def _best(self, matches: Iterable[_Found]) -> list[_Found]:
+    def _best(self, found: Iterable[_Found]) -> list[_Found]:
         """Keep each term once, by place and then longest first; an accent or plural form yields to the exact one."""
         exact_spans = set()
         kept: dict[int, _Found] = {}
-        for match in sorted(matches, key=lambda match: (match.start, -match.end, _KINDS.index(match.kind))):
+        for match in sorted(found, key=lambda match: (match.start, -match.end, _KINDS.index(match.kind))):
             if match.kind == "exact":
                 exact_spans.add((match.start, match.end, match.term.field))
             elif (match.start, match.end, match.term.field) in exact_spans:
@@ -466,7 +462,7 @@ class HintIndex:
     def file_limit(self) -> int:
         """How many entries may hold a specific term: 2 % of them, but at least 3 and at most 100.
 
-        Under 2 %, a matched keyword is right in 84 to 100 % of cases; over it, in 1 to 11 % (benchmarks/quality.py).
+        benchmarks/quality.py counts how often the right page is among the entries that specific terms point at.
         """
         return min(MAX_LISTED, max(3, math.ceil(0.02 * len(self._entries))))
 
@@ -487,7 +483,10 @@ class HintIndex:
         return [self._hint_entry(entry_id, declared[entry_id], scores[entry_id]) for entry_id in best]
 
     def _declares(self, entry_id: str, term: _Term) -> bool:
-        return (term.field, term.text) in _declared(self._entries[entry_id])
+        text = term.text.casefold()
+        return any(
+            field == term.field and text == other.casefold() for field, other in _declared(self._entries[entry_id])
+        )
 
     def _hint_entry(self, entry_id: str, terms: Sequence[_Term], score: float) -> HintEntry:
         entry = self._entries[entry_id]

@@ -9,10 +9,9 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from langchain_core.embeddings import Embeddings
@@ -31,6 +30,7 @@ from langchain_lookup_knowledge.stores import (
     Point,
     QdrantIndex,
     VectorIndex,
+    write_durably,
 )
 from langchain_lookup_knowledge.types import Candidate, FrontmatterFields, Hints, Problem
 
@@ -45,15 +45,6 @@ EMBED_WINDOW = 64
 """Passages embedded, stored and shown on the progress bar at a time."""
 SEARCH_LIMIT = 50
 """Passages asked for in each ranked list."""
-
-
-class Remembered(Enum):
-    """The default of an argument of `KnowledgeBase.open` whose value `lookup-knowledge index` may have set."""
-
-    VALUE = "remembered"
-
-
-REMEMBERED = Remembered.VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +84,16 @@ class KnowledgeBase:
         self.embedding = embedding
         self.index_failure: str | None = None
         self._next_look = 0.0
+        self._closing: list[Callable[[], None]] = []
         self._notices: list[Problem] = []
-        self._read(HintIndex([]))
+        self._read(HintIndex([], case_sensitive=fields.case_sensitive))
 
     @classmethod
     def open(
         cls,
         folder: str | os.PathLike[str],
         *,
-        index: VectorIndex | Remembered | None = REMEMBERED,
+        index: VectorIndex | Literal["remembered"] | None = "remembered",
         embedding: Embeddings | str | None = None,
         fields: FrontmatterFields | None = None,
         data_dir: str | os.PathLike[str] | None = None,
@@ -124,7 +116,7 @@ class KnowledgeBase:
             DocumentError: the folder cannot be read, or the data folder cannot be made. A server, model or index out of
                 reach does not raise: the lookup says so.
         """
-        if index is not None and not isinstance(index, Remembered) and not hasattr(index, "search"):
+        if index not in (None, "remembered") and not hasattr(index, "search"):
             raise ValueError(f"index takes a QdrantIndex or None, not {index!r}")
         if fields is not None and not isinstance(fields, FrontmatterFields):
             raise ValueError(f"fields takes a FrontmatterFields, not {fields!r}")
@@ -134,7 +126,7 @@ class KnowledgeBase:
         kb = cls(
             root,
             data_folder,
-            _index(settings, data_folder) if isinstance(index, Remembered) else index,
+            remembered_index(settings, data_folder) if index == "remembered" else index,
             embeddings.as_embeddings(embedding if embedding is not None else settings.get("embedding")),
             fields or remembered_fields(settings),
         )
@@ -174,10 +166,10 @@ class KnowledgeBase:
         """Return what L0 alone finds in a query: the `hints` of a result."""
         return self._knowledge.hints.hints(query)
 
-    def excerpt(self, entry_id: str) -> tuple[str, str]:
-        """Return (heading, text) of the beginning of an entry."""
+    def excerpt(self, entry_id: str) -> str:
+        """Return the text of an entry as a reader sees it."""
         entry = self._knowledge.entries.get(entry_id)
-        return ("", visible_text(entry.text).strip()) if entry else ("", "")
+        return visible_text(entry.text).strip() if entry else ""
 
     def sync(self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False) -> SyncReport:
         """Read the folder again and bring the index, embedded or on a server, in step with it.
@@ -193,6 +185,8 @@ class KnowledgeBase:
             StoreError: the index cannot be written, or was built with another model and `rebuild` is not set.
         """
         self._read(self._knowledge.hints)
+        if isinstance(self.embedding, embeddings.FastEmbedModel) and self.index is not None:
+            self.embedding.load(download=True)
         return self._write_index(progress=progress, rebuild=rebuild, allow_empty=allow_empty)
 
     def _read(self, hints: HintIndex) -> None:
@@ -220,24 +214,21 @@ class KnowledgeBase:
         changed = [entry_id for entry_id, digest in digests.items() if known.get(entry_id) != digest]
         gone = [entry_id for entry_id in known if entry_id not in digests]
         if before:
-            self._check(before)
-        report = SyncReport(len(entries), 0, len(changed), len(gone))
+            self._check(before.fingerprint, int(before.fingerprint.get("dimensions", 0)))
+        passages: list[tuple[Entry, Passage]] = []
         if before is None or changed or gone:
-            dimensions = before.fingerprint["dimensions"] if before else self._dimensions()
-            contents = Contents(self._fingerprint(int(dimensions)), digests)
+            dimensions = int(before.fingerprint["dimensions"]) if before else self._dimensions()
+            contents = Contents(self._fingerprint(dimensions), digests)
             count = embeddings.token_counter(self.embedding)
-            passages = [
-                (entries[i], passage)
-                for i in changed
-                for passage in split_passages(entries[i], size=PASSAGE_TOKENS, length=count)
-            ]
+            for entry_id in changed:
+                entry = entries[entry_id]
+                passages += [(entry, passage) for passage in split_passages(entry, size=PASSAGE_TOKENS, length=count)]
             stale = [*gone, *(entry_id for entry_id in changed if entry_id in known)]
             index.write(contents, stale, self._points(passages, contents, progress), anew=rebuild)
             if index.embedded:
                 self.remember()
-            report = SyncReport(len(entries), len(passages), len(changed), len(gone))
         self.index_failure = None
-        return report
+        return SyncReport(entries=len(entries), embedded=len(passages), renewed=len(changed), removed=len(gone))
 
     def _points(
         self, passages: Sequence[tuple[Entry, Passage]], contents: Contents, progress: bool | None
@@ -273,12 +264,12 @@ class KnowledgeBase:
             "payload": PAYLOAD_VERSION,
         }
 
-    def _check(self, contents: Contents) -> None:
+    def _check(self, fingerprint: Fingerprint, dimensions: int) -> None:
         """Refuse an index that was built in another way: its answers would look right and be wrong."""
-        ours = self._fingerprint(int(contents.fingerprint.get("dimensions", 0)))
-        differing = [key for key in ours if contents.fingerprint.get(key) != ours[key]]
+        ours = self._fingerprint(dimensions)
+        differing = [key for key in ours if fingerprint.get(key) != ours[key]]
         if differing:
-            what = "; ".join(f"{key} {contents.fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing)
+            what = "; ".join(f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing)
             raise StoreError(f"the index was built with another {what}: {REBUILD_COMMAND}")
 
     def retrieve(self, query: str, categories: Sequence[str | None]) -> list[list[Candidate]]:
@@ -297,11 +288,11 @@ class KnowledgeBase:
         except StoreUnreachable:
             raise
         except StoreError:
-            self._diagnose()
+            self._diagnose(len(vector))
             raise
         ours = _brand(self._fingerprint(len(vector)))
         if any(hit.payload["metadata"].get("fingerprint") != ours for lists in answers for hit in lists["dense"][:1]):
-            self._diagnose()
+            self._diagnose(len(vector))
         self._look_again()
         if not self.understands(query):
             answers = [{name: hits for name, hits in lists.items() if name != "dense"} for lists in answers]
@@ -319,12 +310,12 @@ class KnowledgeBase:
             if contents and contents.digests == {i: _digest(entry) for i, entry in self._knowledge.entries.items()}:
                 self.index_failure = None
 
-    def _diagnose(self) -> None:
+    def _diagnose(self, dimensions: int) -> None:
         """Raise an error that says better than the search did why the index cannot be used, if there is one."""
-        contents = self.index.contents() if self.index else None
-        if contents is None:
+        fingerprint = self.index.fingerprint() if self.index else None
+        if fingerprint is None:
             raise IndexMissing(self.index_failure or f"there is no index yet: {INDEX_COMMAND}")
-        self._check(contents)
+        self._check(fingerprint, dimensions)
 
     def remember(self) -> None:
         """Keep the index, model and fields in the data folder, for later commands and `open`; never a key."""
@@ -334,13 +325,18 @@ class KnowledgeBase:
         if isinstance(self.index, QdrantIndex):
             settings["index"] = {"url": _without_secrets(self.index.url), "collection": self.index.collection}
         make_data_folder(self.data_folder)
-        path = self.data_folder / "settings.json"
-        path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        write_durably(self.data_folder / "settings.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+
+    def on_close(self, call: Callable[[], None]) -> None:
+        """Have `close` call something too: the recorder that a graph opened by default."""
+        self._closing.append(call)
 
     def close(self) -> None:
-        """Let go of the index. Closing twice is harmless."""
+        """Let go of the index and of default recorders. Closing twice is harmless; a later lookup opens them again."""
         if self.index is not None:
             self.index.close()
+        for call in self._closing:
+            call()
 
     def __enter__(self) -> Self:
         return self
@@ -375,12 +371,16 @@ def find_data_folder(
         if make and not _is_writable(chosen):
             raise DocumentError(f"the data folder {chosen} cannot be written: choose another with data_dir")
         return chosen
-    if (root / DATA_FOLDER).is_dir() if not make else _is_writable(root / DATA_FOLDER):
-        return root / DATA_FOLDER
+    usual = root / DATA_FOLDER
+    if _is_writable(usual) if make else usual.is_dir():
+        return usual
     from platformdirs import user_cache_path  # noqa: PLC0415
 
     place = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
-    return user_cache_path("lookup-knowledge") / place
+    fallback = user_cache_path("lookup-knowledge") / place
+    if make and not _is_writable(fallback):
+        raise DocumentError(f"neither {usual} nor {fallback} can be written: choose a data folder with data_dir")
+    return fallback
 
 
 def _is_writable(folder: Path) -> bool:
@@ -434,10 +434,11 @@ def remembered_fields(settings: dict[str, Any]) -> FrontmatterFields:
         raise DocumentError(f"settings.json holds a field mapping that cannot be used ({error}): delete it") from error
 
 
-def _index(settings: dict[str, Any], data_folder: Path) -> VectorIndex:
+def remembered_index(settings: dict[str, Any], data_folder: Path, *, api_key: str | None = None) -> VectorIndex:
+    """Return the index kept in the settings, or the embedded one."""
     if "index" in settings:
         try:
-            return QdrantIndex(**settings["index"])
+            return QdrantIndex(**settings["index"], api_key=api_key)
         except TypeError as error:
             raise DocumentError("settings.json holds an index that cannot be used: delete it") from error
     return EmbeddedIndex(data_folder / "index")
@@ -465,7 +466,7 @@ def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float
     sparse = {"passage": f"{entry.title}\n{passage.heading}\n{passage.text}"}
     if passage.number == 0:
         described = "\n".join((entry.title, *entry.keywords, *entry.entities))
-        sparse |= {"page": f"{described}\n{visible_text(entry.text)}", "frontmatter": described}
+        sparse |= {"entry": f"{described}\n{visible_text(entry.text)}", "frontmatter": described}
     return Point(
         entry_id=entry.entry_id,
         number=passage.number,

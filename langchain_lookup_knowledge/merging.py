@@ -19,7 +19,8 @@ from langchain_lookup_knowledge.types import (
     RetrievalLayer,
 )
 
-LIST_WEIGHTS: Mapping[str, float] = {"dense": 2.0, "page": 1.0, "passage": 0.5, "frontmatter": 0.3}
+LIST_WEIGHTS: Mapping[str, float] = {"dense": 2.0, "entry": 1.0, "passage": 0.5, "frontmatter": 0.3}
+"""Weights of the ranked lists: the best of eight simple ratios on two English knowledge bases (benchmarks/quality.py)."""
 HINT_WEIGHT = 0.2
 """Weight of the hinted entries as one more list; only entries with a specific term take part."""
 SNIPPET_CHARS = 1000
@@ -53,7 +54,7 @@ def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[Candidate]:
     `score = sum(weight * score / best score in the list) / sum(weights)`, 0 to 1, over the four lists, with 0 for a list that
     does not have the entry; of its passages in a list, the best counts. A convex combination of scores ranks better than
     reciprocal ranks (Bruch, Gai and Ingber, ACM TOIS 2023; benchmarks/quality.py shows both). The passage shown is the
-    entry's best in the first of "dense", "passage", "page", "frontmatter" that has one. Ties are broken by entry id.
+    entry's best in the first of "dense", "passage", "entry", "frontmatter" that has one. Ties are broken by entry id.
     """
     scores: dict[str, float] = defaultdict(float)
     best = {name: _best_by_entry(lists.get(name, ())) for name in LIST_WEIGHTS}
@@ -62,7 +63,7 @@ def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[Candidate]:
         for entry_id, hit in hits.items():
             scores[entry_id] += LIST_WEIGHTS[name] * max(0.0, hit.score / top) if top > 0 else 0.0
     total = sum(LIST_WEIGHTS.values())
-    shown = {**best["frontmatter"], **best["page"], **best["passage"], **best["dense"]}
+    shown = {**best["frontmatter"], **best["entry"], **best["passage"], **best["dense"]}
     dense = best["dense"]
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))
     return [_candidate(shown[i], scores[i] / total, dense[i].score if i in dense else None) for i in order]
@@ -101,19 +102,18 @@ def merge(
     candidates: Sequence[Candidate],
     *,
     limit: int,
-    excerpt: Callable[[str], tuple[str, str]],
+    excerpt: Callable[[str], str],
     weigh_hints: bool = True,
 ) -> list[Match]:
     """Return the best `limit` matches, one an entry; L0 evidence stands alone when there are no candidates.
 
-    With candidates, the entries that a specific term hints at take part as one more list, and the first of them is
-    always among the matches. `excerpt` gives (heading, text) of an entry that only L0 found. `weigh_hints` is off where a
+    With candidates, the entries that a specific term hints at take part as one more list, and of several matches one is
+    always theirs. `excerpt` gives the text of an entry that only L0 found. `weigh_hints` is off where a
     filter had to be relaxed: there the hints have just been shown to mislead.
     """
     hinted = {entry["entry_id"]: entry for entry in hints["entries"]}
     if not candidates:
-        ranked = [(entry["score"], entry_id) for entry_id, entry in hinted.items()]
-        return [_match(hinted[entry_id], None, score, excerpt) for score, entry_id in ranked[:limit]]
+        return [_match(entry, None, entry["score"], excerpt) for entry in hints["entries"][:limit]]
     found = {candidate["entry_id"]: candidate for candidate in candidates}
     scores = {entry_id: candidate["score"] for entry_id, candidate in found.items()}
     specific = [entry_id for entry_id, entry in hinted.items() if _is_specific(entry, hints)]
@@ -122,19 +122,17 @@ def merge(
         relative = hinted[entry_id]["score"] / hinted[specific[0]]["score"]
         scores[entry_id] = scores.get(entry_id, 0.0) + weight * relative
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))[:limit]
-    if specific and not set(specific) & set(order):
+    if weigh_hints and limit > 1 and specific and not set(specific) & set(order):
         order[-1] = specific[0]
     return [_match(hinted.get(i), found.get(i), round(scores[i], 6), excerpt) for i in order]
 
 
 def _is_specific(entry: HintEntry, hints: Hints) -> bool:
-    texts = {entry["title"], *entry["keywords"], *entry["entities"]}
-    return any(term["specific"] and term["text"] in texts for term in hints["terms"])
+    texts = {text.casefold() for text in (entry["title"], *entry["keywords"], *entry["entities"])}
+    return any(term["specific"] and term["text"].casefold() in texts for term in hints["terms"])
 
 
-def _match(
-    hint: HintEntry | None, candidate: Candidate | None, score: float, excerpt: Callable[[str], tuple[str, str]]
-) -> Match:
+def _match(hint: HintEntry | None, candidate: Candidate | None, score: float, excerpt: Callable[[str], str]) -> Match:
     layers: list[Layer] = []
     matched: list[Matched] = []
     if hint:
@@ -151,7 +149,7 @@ def _match(
     else:
         assert hint is not None
         entry_id, title, categories = hint["entry_id"], hint["title"], hint["domains"]
-        heading, text = excerpt(entry_id)
+        heading, text = "", excerpt(entry_id)
     return {
         "entry_id": entry_id,
         "title": title,
@@ -201,8 +199,8 @@ def assess(hints: Hints, matches: Sequence[Match], l1: L1Status, thresholds: Thr
         return {"level": level, "semantic_support": False, "reason": f"found by words alone: {keywords}"}
     note = "" if thresholds.calibrated else "; the thresholds are not calibrated for this model"
     if best < thresholds.medium:
-        reason = f"best similarity {best:.2f} is under {thresholds.medium:.2f}, but {keywords}{note}"
-        reason = reason if declared else f"best similarity {best:.2f} is under {thresholds.medium:.2f}{note}"
+        but = f", but {keywords}" if declared else ""
+        reason = f"best similarity {best:.2f} is under {thresholds.medium:.2f}{but}{note}"
         return {"level": level, "semantic_support": False, "reason": reason}
     if best >= thresholds.high and thresholds.calibrated:
         return {

@@ -21,7 +21,7 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class InvocationRecorder(Protocol):
-    """Something that keeps invocations. Writing the same id again changes nothing."""
+    """Something that keeps invocations. Keeping the same id again changes nothing."""
 
     def record(self, invocation: Invocation) -> None:
         """Keep one invocation.
@@ -29,9 +29,6 @@ class InvocationRecorder(Protocol):
         Raises:
             RecordError: it could not be kept.
         """
-
-    def close(self) -> None:
-        """Let go of connections."""
 
 
 metadata = sa.MetaData()
@@ -81,7 +78,7 @@ class SQLInvocationRecorder:
                 ) from error
         else:
             self._engine = url_or_engine
-        if self._engine.dialect.name == "sqlite":
+        if self._own and self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _tune_sqlite)
 
     @classmethod

@@ -1,17 +1,16 @@
 """The lookup as a LangChain retriever."""
 
-import json
+import copy
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field, PrivateAttr
 
-from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph, default_recorder
+from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
-from langchain_lookup_knowledge.records import InvocationRecorder
 from langchain_lookup_knowledge.types import LookupOptions, LookupResult
 
 
@@ -35,31 +34,25 @@ class LookupKnowledgeRetriever(BaseRetriever):
 
     _graphs: dict[int, Any] = PrivateAttr(default_factory=dict)
 
-    def _graph(self, k: int) -> Any:
+    def _graph(self, k: int | None) -> Any:
+        k = next(value for value in (k, self.k, self.options.k) if value is not None)
         if k not in self._graphs:
-            recorder: InvocationRecorder | Literal["default"] | None = self.record
-            if recorder == "default":
-                self.record = recorder = default_recorder(self.knowledge_base)
             options = replace(self.options, k=k)
             self._graphs[k] = create_lookup_knowledge_graph(
-                self.knowledge_base, record=recorder, options=options, checkpointer=False
+                self.knowledge_base, record=self.record, options=options, checkpointer=False
             )
         return self._graphs[k]
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        result = self._graph(k or self.k or self.options.k).invoke(
-            {"query": query}, {"callbacks": run_manager.get_child()}
-        )
+        result = self._graph(k).invoke({"query": query}, {"callbacks": run_manager.get_child()})
         return _documents(result)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        result = await self._graph(k or self.k or self.options.k).ainvoke(
-            {"query": query}, {"callbacks": run_manager.get_child()}
-        )
+        result = await self._graph(k).ainvoke({"query": query}, {"callbacks": run_manager.get_child()})
         return _documents(result)
 
 
@@ -75,7 +68,7 @@ def _documents(result: LookupResult) -> list[Document]:
         Document(
             id=match["entry_id"],
             page_content=match["snippet"],
-            metadata=json.loads(json.dumps({**{key: match[key] for key in kept}, **call})),  # type: ignore[literal-required]
+            metadata=copy.deepcopy({**{key: match[key] for key in kept}, **call}),  # type: ignore[literal-required]
         )
         for match in result["matches"]
     ]

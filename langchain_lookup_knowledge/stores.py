@@ -1,7 +1,7 @@
 """Where passages live: Qdrant Edge in a folder, or a Qdrant server, behind one Protocol. The only module that imports either.
 
 A passage is one point with named vectors: `dense`, the embedding; `passage`, BM25 of its text; and, on the first passage of
-each entry, `page` and `frontmatter`, BM25 of the whole entry and of its title, keywords and entities.
+each entry, `entry` and `frontmatter`, BM25 of the whole entry and of its title, keywords and entities.
 """
 
 import json
@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
 PAYLOAD_VERSION = 1
-SPARSE_VECTORS = ("passage", "page", "frontmatter")
+SPARSE_VECTORS = ("passage", "entry", "frontmatter")
 CATEGORY_FIELD = "metadata.categories_key"
 ENTRY_FIELD = "metadata.entry_id"
 DIGEST_FIELD = "metadata.digest"
@@ -78,6 +78,9 @@ class VectorIndex(Protocol):
     def embedded(self) -> bool:
         """Whether opening a knowledge base may write this index."""
 
+    def fingerprint(self) -> Fingerprint | None:
+        """Return what the index was built with, or None if it was never written."""
+
     def contents(self) -> Contents | None:
         """Return what the index holds, or None if it was never written."""
 
@@ -106,16 +109,6 @@ def _bm25() -> "qdrant_edge.Bm25":
     return qdrant_edge.Bm25(qdrant_edge.Bm25Config(tokenizer=qdrant_edge.TokenizerType.Multilingual))
 
 
-_LEFT_TO_THE_PARENT: list[Any] = []
-"""Shards that a forked child inherited: their threads stayed in the parent, so that even closing one would hang."""
-
-
-class _Manifest(TypedDict):
-    fingerprint: dict[str, Any]
-    digests: dict[str, str]
-    points: int
-
-
 _MANIFEST = {"fingerprint": dict, "digests": dict, "points": int}
 
 
@@ -132,7 +125,7 @@ class EmbeddedIndex:
         self._folder = folder
         self._pointer = folder / "CURRENT"
         self._lock = threading.Lock()
-        self._open: tuple[int, str, qdrant_edge.EdgeShard] | None = None
+        self._open: tuple[tuple[int, str], qdrant_edge.EdgeShard] | None = None
 
     def _generation(self) -> Path | None:
         try:
@@ -143,6 +136,10 @@ class EmbeddedIndex:
             raise StoreError(f"the index is damaged: {REBUILD_COMMAND}") from error
         return self._folder / name
 
+    def fingerprint(self) -> Fingerprint | None:
+        contents = self.contents()
+        return contents.fingerprint if contents else None
+
     def contents(self) -> Contents | None:
         generation = self._generation()
         if generation is None:
@@ -150,11 +147,11 @@ class EmbeddedIndex:
         manifest = self._manifest(generation)
         return Contents(manifest["fingerprint"], manifest["digests"])
 
-    def _manifest(self, generation: Path) -> _Manifest:
+    def _manifest(self, generation: Path) -> dict[str, Any]:
         try:
             manifest = json.loads((generation / "manifest.json").read_bytes())
             if all(isinstance(manifest[key], kind) for key, kind in _MANIFEST.items()):
-                return cast(_Manifest, manifest)
+                return cast(dict[str, Any], manifest)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"the index is damaged: {REBUILD_COMMAND}") from error
         raise StoreError(f"the index is damaged: {REBUILD_COMMAND}")
@@ -165,37 +162,53 @@ class EmbeddedIndex:
         with _translated("the index cannot be written"):
             current = None if anew else self._generation()
             target = self._folder / f"generation-{uuid.uuid4().hex[:12]}"
-            if current is None:
-                shard = _create(target / "shard", int(contents.fingerprint["dimensions"]))
-            else:
-                _copy_sparse(current / "shard", target / "shard")
-                shard = _load(target / "shard")
             try:
-                _apply(shard, removed, points)
-                shard.flush()
-            finally:
-                shard.close()
-            settled = _load(
-                target / "shard"
-            )  # the first load after a write removes journals: better here than in a reader
-            count = settled.info().points_count
-            settled.close()
-            manifest = {"fingerprint": dict(contents.fingerprint), "digests": dict(contents.digests), "points": count}
-            _write_durably(target / "manifest.json", json.dumps(manifest, ensure_ascii=False))
-            _write_durably(self._pointer, target.name)
+                self._build(target, current, contents, removed, points)
+                write_durably(self._pointer, target.name)
+            except BaseException:
+                shutil.rmtree(target, ignore_errors=True)
+                raise
             self._remove_all_but(current, target)
+
+    def _build(
+        self,
+        target: Path,
+        current: Path | None,
+        contents: Contents,
+        removed: Iterable[str],
+        points: Iterable[Sequence[Point]],
+    ) -> None:
+        if current is None:
+            shard = _create(target / "shard", int(contents.fingerprint["dimensions"]))
+        else:
+            _copy_sparse(current / "shard", target / "shard")
+            shard = _load(target / "shard")
+        try:
+            _apply(shard, removed, points)
+            shard.flush()
+        finally:
+            shard.close()
+        settled = _load(target / "shard")  # the first load after a write removes journals: better here than in a reader
+        count = settled.info().points_count
+        settled.close()
+        manifest = {"fingerprint": dict(contents.fingerprint), "digests": dict(contents.digests), "points": count}
+        write_durably(target / "manifest.json", json.dumps(manifest, ensure_ascii=False))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         from filelock import FileLock, Timeout  # noqa: PLC0415
 
+        lock = FileLock(self._folder / "writer.lock", timeout=0)
         with _translated("the index cannot be written"):
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
-                with FileLock(self._folder / "writer.lock", timeout=0):
-                    yield
+                lock.acquire()
             except Timeout as error:
                 raise StoreError("another process is writing the index: wait until it is done") from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _remove_all_but(self, *kept: Path | None) -> None:
         """Remove old generations. The one before stays, for readers that are about to follow the pointer."""
@@ -208,16 +221,14 @@ class EmbeddedIndex:
         if generation is None:
             raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
         with self._lock:
-            if self._open and self._open[0] != os.getpid():
-                _LEFT_TO_THE_PARENT.append(self._open)
-                self._open = None
-            if self._open is None or self._open[1] != generation.name:
+            key = (os.getpid(), generation.name)  # the threads of a shard do not follow into a forked child
+            if self._open is None or self._open[0] != key:
                 with _translated("the index cannot be opened"):
                     shard = _load(generation / "shard")
                 if shard.info().points_count != self._manifest(generation)["points"]:
                     raise StoreError(f"the index is damaged: {REBUILD_COMMAND}")
-                self._open = (os.getpid(), generation.name, shard)
-            return self._open[2]
+                self._open = (key, shard)
+            return self._open[1]
 
     def search(self, dense: Sequence[float], text: str, categories: Sequence[str | None], limit: int) -> list[Ranked]:
         import qdrant_edge as edge  # noqa: PLC0415
@@ -256,7 +267,7 @@ def _by_category(categories: Sequence[str | None], names: Sequence[str], answers
     return [dict(zip(names, answers[i * width :][:width], strict=True)) for i in range(len(categories))]
 
 
-def _write_durably(path: Path, text: str) -> None:
+def write_durably(path: Path, text: str) -> None:
     """Replace a file in one step that survives a power cut."""
     temporary = path.with_name(path.name + ".new")
     with temporary.open("w", encoding="utf-8") as file:
@@ -266,19 +277,19 @@ def _write_durably(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _copy_sparse(source: Path, target: Path, block: int = 1 << 16) -> None:
+def _copy_sparse(source: Path, target: Path) -> None:
     """Copy a shard. Its files are preallocated and mostly holes, which stay holes.
 
     A reader that opens the shard meanwhile replaces two files with themselves, by way of folders that come and go.
     """
-    hole = bytes(block)
+    hole = bytes(1 << 16)
     for folder, folders, files in os.walk(source):
         folders[:] = [name for name in folders if not name.startswith(".atomicwrite")]
         copy = target / Path(folder).relative_to(source)
         copy.mkdir(parents=True, exist_ok=True)
         for name in files:
             with (Path(folder) / name).open("rb") as reader, (copy / name).open("wb") as writer:
-                while data := reader.read(block):
+                while data := reader.read(len(hole)):
                     if data == hole[: len(data)]:
                         writer.seek(len(data), os.SEEK_CUR)
                     else:
@@ -437,20 +448,30 @@ class QdrantIndex:
             return f'collection "{self.collection}" does not exist: {INDEX_COMMAND}'
         return f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})'
 
+    def fingerprint(self) -> Fingerprint | None:
+        fingerprint: Fingerprint | None = self._call(self._fingerprint)
+        return fingerprint
+
+    def _fingerprint(self) -> Fingerprint | None:
+        if not self.client.collection_exists(self.collection):
+            return None
+        fingerprint = (self.client.get_collection(self.collection).config.metadata or {}).get("lookup_knowledge")
+        if not isinstance(fingerprint, dict):
+            raise StoreError(f'collection "{self.collection}" was not made by this package: choose another name')
+        return fingerprint
+
     def contents(self) -> Contents | None:
         contents: Contents | None = self._call(self._contents)
         return contents
 
     def _contents(self) -> Contents | None:
-        if not self.client.collection_exists(self.collection):
+        fingerprint = self._fingerprint()
+        if fingerprint is None:
             return None
-        metadata = self.client.get_collection(self.collection).config.metadata or {}
-        if "lookup_knowledge" not in metadata:
-            raise StoreError(f'collection "{self.collection}" was not made by this package: choose another name')
         found: Counter[tuple[str, str, int]] = Counter()
         offset: Any = None
         while True:
-            fields = [ENTRY_FIELD, "metadata.digest", "metadata.passages"]
+            fields = [ENTRY_FIELD, DIGEST_FIELD, "metadata.passages"]
             records, offset = self.client.scroll(self.collection, limit=1000, offset=offset, with_payload=fields)
             for record in records:
                 payload = (record.payload or {})["metadata"]
@@ -462,7 +483,7 @@ class QdrantIndex:
         for (entry_id, digest, passages), count in found.items():
             if count == passages and states[entry_id] == 1:
                 digests[entry_id] = digest
-        return Contents(metadata["lookup_knowledge"], digests)
+        return Contents(fingerprint, digests)
 
     def lock(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -475,7 +496,7 @@ class QdrantIndex:
     def _write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], anew: bool) -> None:
         from qdrant_client import models  # noqa: PLC0415
 
-        if anew and self._contents() is not None:
+        if anew and self._fingerprint() is not None:
             self.client.delete_collection(self.collection)
         if not self.client.collection_exists(self.collection):
             self._create(contents.fingerprint)

@@ -80,6 +80,11 @@ def cut(text: str) -> Tokens:
     return Tokens(text, tuple([_fold(word)[0] for word in _pattern(text).findall(text)]))
 
 
+def variants(tokens: Tokens) -> list[Tokens]:
+    """Return the other ways to cut the same text: at the humps of `camelCase`, and with hyphenated parts made one."""
+    return [other for other in (split_humps(tokens), join_parts(tokens)) if other]
+
+
 def split_humps(tokens: Tokens) -> Tokens | None:
     """Return the tokens with `camelCase` words cut at their humps; None if there are none."""
     text = tokens.text

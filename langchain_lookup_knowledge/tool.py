@@ -87,7 +87,7 @@ def _description(kb: KnowledgeBase) -> str:
 
 def render(result: LookupResult, max_chars: int) -> str:
     """Return the text for the model: a status sentence, then the matches that fit into `max_chars`, best first."""
-    status = _status_sentence(result)
+    status = shorten(_status_sentence(result), max_chars // 2)
     blocks: list[str] = []
     left = max_chars - len(status) - 40
     for number, match in enumerate(result["matches"], start=1):

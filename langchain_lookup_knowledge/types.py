@@ -1,7 +1,9 @@
 """Shapes shared by every module: options, problems, and the JSON of a result."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
 
 FilterMode = Literal["guarded", "strict", "off"]
 RecordMode = Literal["best_effort", "required"]
@@ -39,6 +41,8 @@ class FrontmatterFields:
     `keywords`, `category`, `entities`: the values of all names, together, in this order.
     `category_from_path`: an entry without a category in its frontmatter gets the first N folders of its path as one
     category (2 makes `manuals/engine` of `manuals/engine/install/ubuntu.md`); 0 turns this off.
+    `case_sensitive`: terms that match only in the case they are written in, beside the built-in rule for capitals and names
+    that are also common English words (`IT`, `AIMS`, `Red`).
     """
 
     title: tuple[str, ...] = ("title",)
@@ -46,12 +50,13 @@ class FrontmatterFields:
     category: tuple[str, ...] = ("category", "categories", "domain")
     entities: tuple[str, ...] = ("entities", "aliases")
     category_from_path: int = 0
+    case_sensitive: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("title", "keywords", "category", "entities"):
+        for name in ("title", "keywords", "category", "entities", "case_sensitive"):
             value = getattr(self, name)
             if not isinstance(value, tuple | list) or not all(isinstance(key, str) for key in value):
-                raise ValueError(f"FrontmatterFields.{name} takes a tuple of key names, not {value!r}")
+                raise ValueError(f"FrontmatterFields.{name} takes a tuple of strings, not {value!r}")
             object.__setattr__(self, name, tuple(value))
         if not isinstance(self.category_from_path, int) or self.category_from_path < 0:
             raise ValueError(f"category_from_path counts folders, so it is 0 or more, not {self.category_from_path}")
@@ -117,8 +122,9 @@ class HintTerm(TypedDict):
     """One term found in the query, and what it is worth.
 
     `span`: [start, end) in the query as given, in code points. `kind`: "exact", "plural", "accents", or "typo", a weak
-    hint that stands in no other list. `files`: how many entries hold the term anywhere in their text. `specific`: whether
-    it is rare enough to point at its entries. `domains`: the categories it names. `reason` says why or why not.
+    hint that leads to its entries but stands in no list of keywords, entities or domains. `files`: how many entries hold
+    the term anywhere in their text. `specific`: whether it is rare enough to point at its entries. `domains`: the
+    categories it names. `reason` says why or why not.
     """
 
     text: str
@@ -162,7 +168,7 @@ class L1Report(TypedDict):
 class Candidate(TypedDict):
     """An entry that L1 found: its best passage.
 
-    `score` is the fused rank score, `similarity` the dense cosine (None: found by words alone).
+    `score` is the fused score, 0 to 1, `similarity` the dense cosine (None: found by words alone).
     """
 
     entry_id: str

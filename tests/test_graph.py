@@ -17,7 +17,7 @@ from langchain_lookup_knowledge import (
     SQLInvocationRecorder,
     create_lookup_knowledge_graph,
 )
-from langchain_lookup_knowledge.graph import NO_HINTS
+from langchain_lookup_knowledge.graph import no_hints
 
 STEPS = ["l0_hints", "choose_filter", "l1_retrieve", "merge_with_fallback", "record_invocation"]
 RESULT_KEYS = {
@@ -49,6 +49,10 @@ def test_result_has_the_keys_of_the_contract_and_is_json(ask):
     }  # fmt: skip
     assert result["primary"] == result["matches"][0]
     assert result["recorded"] == "stored"
+
+
+def test_the_graph_describes_its_output(kb):
+    assert set(create_lookup_knowledge_graph(kb).get_output_jsonschema()["properties"]) == RESULT_KEYS
 
 
 def test_state_is_json_at_every_step(kb):
@@ -112,7 +116,7 @@ def test_mode_off_never_filters(misleading):
     assert result["filter"] == {"category": None, "reason": "off", "relaxed": False}
 
 
-@pytest.mark.parametrize("query", ["", "   ", "\u200b", "?!", None, 7, "x" * 20_001])
+@pytest.mark.parametrize("query", ["", "   ", "\u200b", "?!", "？！ …", None, 7, "x" * 20_001])
 def test_a_query_that_cannot_be_searched_is_told_and_recorded(kb, ask, query, embedding):
     embedding.failure = AssertionError("L1 must not be asked")
     result = ask(query)
@@ -150,9 +154,6 @@ class BrokenRecorder:
     def record(self, invocation):
         raise self.error
 
-    def close(self):
-        pass
-
 
 BROKEN = [BrokenRecorder(RecordError("the disk is full")), BrokenRecorder(RuntimeError("sk-SECRET"))]
 
@@ -169,7 +170,7 @@ def test_a_call_that_could_not_be_recorded_says_so(ask, recorder, caplog):
 def test_a_required_record_that_fails_gives_no_knowledge(ask, recorder):
     result = ask("refund", record=recorder, options=LookupOptions(record_mode="required"))
     assert (result["status"], result["recorded"]) == ("refused", "failed")
-    assert (result["matches"], result["primary"], result["hints"]) == ([], None, NO_HINTS)
+    assert (result["matches"], result["primary"], result["hints"]) == ([], None, no_hints())
 
 
 def test_what_is_no_recorder_is_refused_at_once(kb):

@@ -1,6 +1,5 @@
 """Opening and syncing: what is embedded, what is remembered, and what is out of reach."""
 
-import json
 import os
 import stat
 
@@ -267,6 +266,21 @@ def test_a_read_only_folder_falls_back_to_the_cache(folder, embedding, tmp_path,
         assert kb.data_folder.is_relative_to(tmp_path / "cache")
 
 
+def test_case_sensitive_terms_are_an_option(tmp_path):
+    files = {"mia.md": "---\ntitle: t\nkeywords: [MIA]\n---\nx\n"}
+    for named, found in (((), ["MIA"]), (("MIA",), [])):
+        fields = FrontmatterFields(case_sensitive=named)
+        with KnowledgeBase.open(write_files(tmp_path / "kb", files), fields=fields, index=None) as kb:
+            assert kb.hints("mia casa")["keywords"] == found
+
+
+def test_a_model_of_other_dimensions_is_named(folder, kb, monkeypatch):
+    monkeypatch.setattr(kb, "embedding", WordEmbeddings())
+    kb.embedding.embed_query = lambda text: [1.0, 0.0]
+    l1 = lookup(kb, "refund")["l1"]
+    assert (l1["status"], "dimensions 64, now 2" in l1["reason"]) == ("failed", True)
+
+
 def test_a_missing_folder_is_named_and_not_made(tmp_path):
     with pytest.raises(DocumentError, match="nowhere is not a folder"):
         KnowledgeBase.open(tmp_path / "nowhere")
@@ -318,4 +332,3 @@ def test_a_model_that_fastembed_does_not_know_is_named(folder):
     with KnowledgeBase.open(folder, embedding="nobody/no-model") as kb:
         assert kb.index_failure
         assert "knows no model 'nobody/no-model'" in kb.index_failure
-    assert json.dumps(kb.index_failure)

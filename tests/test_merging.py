@@ -3,9 +3,10 @@
 import pytest
 
 from langchain_lookup_knowledge.filters import choose_filter, hides_better
-from langchain_lookup_knowledge.graph import NO_HINTS
+from langchain_lookup_knowledge.graph import no_hints
 from langchain_lookup_knowledge.merging import Hit, Thresholds, above, assess, fuse, layer, merge, shorten
 
+NO_HINTS = no_hints()
 THRESHOLDS = Thresholds(medium=0.4, high=0.6)
 
 
@@ -33,11 +34,11 @@ def ids(matches):
 
 
 def excerpt(entry_id):
-    return "", f"text of {entry_id}"
+    return f"text of {entry_id}"
 
 
 def test_fusion_is_the_weighted_sum_of_scores_relative_to_the_best_of_each_list():
-    fused = fuse({"dense": [hit("a", 0.6), hit("b", 0.3)], "page": [hit("b", 12.0)], "frontmatter": [hit("a", 7.0)]})
+    fused = fuse({"dense": [hit("a", 0.6), hit("b", 0.3)], "entry": [hit("b", 12.0)], "frontmatter": [hit("a", 7.0)]})
     assert {c["entry_id"]: c["score"] for c in fused} == {
         "a": pytest.approx((2.0 + 0.3) / 3.8, abs=1e-6),
         "b": pytest.approx((2.0 * 0.5 + 1.0) / 3.8, abs=1e-6),
@@ -46,7 +47,7 @@ def test_fusion_is_the_weighted_sum_of_scores_relative_to_the_best_of_each_list(
 
 
 def test_similarities_of_zero_or_less_add_nothing():
-    fused = fuse({"dense": [hit("a", 0.0), hit("b", -0.2)], "page": [hit("b", 1.0)]})
+    fused = fuse({"dense": [hit("a", 0.0), hit("b", -0.2)], "entry": [hit("b", 1.0)]})
     assert [(c["entry_id"], c["score"]) for c in fused] == [("b", pytest.approx(1 / 3.8, abs=1e-6)), ("a", 0.0)]
 
 
@@ -73,6 +74,11 @@ def test_without_candidates_the_hinted_entries_stand_alone():
 def test_an_entry_with_a_specific_term_is_never_trimmed_away():
     candidates = [candidate(f"c{i}", score=0.05 - i / 1000) for i in range(9)]
     assert "rare" in ids(merge(hints("rare"), candidates, limit=5, excerpt=excerpt))
+
+
+def test_a_single_match_is_the_best_one():
+    candidates = [candidate("best", score=0.9)]
+    assert ids(merge(hints("rare"), candidates, limit=1, excerpt=excerpt)) == ["best"]
 
 
 def test_an_entry_with_common_terms_only_does_not_push_in():
