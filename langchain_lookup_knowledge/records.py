@@ -4,6 +4,7 @@ import json
 import math
 import re
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -78,6 +79,8 @@ class SQLInvocationRecorder:
                 ) from error
         else:
             self._engine = url_or_engine
+        if self._own:
+            weakref.finalize(self, self._engine.dispose)  # a recorder that nobody closed leaves no connection open
         if self._own and self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _tune_sqlite)
 
@@ -151,11 +154,12 @@ def _inode(path: Path) -> int | None:
 
 
 def _tune_sqlite(connection: Any, _: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA busy_timeout = 5000")
-    cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = NORMAL")
-    cursor.close()
+    try:
+        for pragma in ("busy_timeout = 5000", "journal_mode = WAL", "synchronous = NORMAL"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()  # the pool has not taken it in yet, so nobody else would
+        raise
 
 
 def _to_json(value: Any) -> str:

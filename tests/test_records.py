@@ -71,8 +71,14 @@ def test_storable_leaves_plain_data_alone():
     assert storable(INVOCATION) == INVOCATION
 
 
-def test_an_engine_of_the_callers_stays_open(tmp_path):
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'calls.db'}")
+@pytest.fixture
+def engine(tmp_path):
+    made = sa.create_engine(f"sqlite:///{tmp_path / 'calls.db'}")
+    yield made
+    made.dispose()
+
+
+def test_an_engine_of_the_callers_stays_open(engine):
     recorder = SQLInvocationRecorder(engine)
     recorder.record(INVOCATION)
     recorder.close()
@@ -80,8 +86,7 @@ def test_an_engine_of_the_callers_stays_open(tmp_path):
         assert connection.execute(sa.select(tool_invocation.c.id)).scalar() == "i1"
 
 
-def test_a_table_of_another_shape_is_named(tmp_path):
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'calls.db'}")
+def test_a_table_of_another_shape_is_named(engine):
     with engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE tool_invocation (id TEXT PRIMARY KEY, name TEXT)"))
     with pytest.raises(RecordError, match="lacks the columns created_at, duration_ms"):
