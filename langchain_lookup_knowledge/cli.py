@@ -83,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--json", action="store_true", help="print the result as JSON")
     ask.set_defaults(run=_ask)
 
+    evaluate = commands.add_parser("eval", help="measure how well questions with known answers are answered")
+    _add_folder(evaluate)
+    evaluate.add_argument("questions", metavar="QUERIES.jsonl", help="a line each: id, query, relevant (entry ids)")
+    evaluate.add_argument("--json", action="store_true", help="print the figures as JSON")
+    evaluate.set_defaults(run=_evaluate)
+
     invocations = commands.add_parser("invocations", help="show recorded calls, newest first")
     invocations.add_argument("folder", metavar="KB", nargs="?", help="the knowledge folder whose records to show")
     invocations.add_argument("--data-dir", help="where its data is, if not in the folder")
@@ -180,6 +186,16 @@ def _ask(arguments: argparse.Namespace) -> int:
     else:
         print(render(result, options.max_chars))
     return DONE if result["matches"] else NOTHING_FOUND
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from langchain_lookup_knowledge import evaluation  # noqa: PLC0415
+
+    questions = evaluation.read_questions(Path(arguments.questions))
+    with _open(arguments, sync=True) as kb:
+        figures = evaluation.evaluate(kb, questions)
+    print(json.dumps(figures, ensure_ascii=False, indent=2) if arguments.json else "\n".join(evaluation.table(figures)))
+    return DONE
 
 
 def _invocations(arguments: argparse.Namespace) -> int:

@@ -462,7 +462,7 @@ class HintIndex:
     def file_limit(self) -> int:
         """How many entries may hold a specific term: 2 % of them, but at least 3 and at most 100.
 
-        benchmarks/quality.py counts how often the right page is among the entries that specific terms point at.
+        `lookup-knowledge eval` counts how often the right entry is among those that specific terms point at.
         """
         return min(MAX_LISTED, max(3, math.ceil(0.02 * len(self._entries))))
 

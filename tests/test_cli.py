@@ -48,6 +48,16 @@ def test_index_ask_and_invocations(folder):
     assert "-> billing/refunds.md" in run("invocations", folder).stdout
 
 
+def test_eval_shows_figures(folder):
+    questions = folder.parent / "questions.jsonl"
+    questions.write_text('{"id": "1", "query": "refund", "relevant": ["billing/refunds.md"]}')
+    shown = run("eval", folder, questions)
+    assert shown.returncode == 0
+    assert "full" in shown.stdout
+    figures = json.loads(run("eval", folder, questions, "--json").stdout)
+    assert figures["rankings"]["full"]["success@1"]["mean"] == 1
+
+
 def test_options_of_index_are_remembered(folder):
     run("index", folder, "--category-from-path", "1", "--category", "none")
     result = json.loads(run("ask", folder, "refund", "--json").stdout)
@@ -98,6 +108,7 @@ def test_nothing_found_is_status_1(folder):
         (["index", "KB", "--category-from-path", "-1"], "category_from_path counts folders"),
         (["index", "KB", "--url", "https://127.0.0.1:9"], "the Qdrant server cannot be reached"),
         (["index", "KB", "--model", "nobody/no-model"], "FastEmbed knows no model 'nobody/no-model'"),
+        (["eval", "KB", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
         (["invocations"], "name the knowledge folder, or a database with --db"),
         (["invocations", "--db", "nosuch://h/d"], "the record database URL cannot be used"),
     ],

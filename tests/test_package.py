@@ -16,7 +16,7 @@ ORDER = [
     ["embeddings", "stores", "records"],
     ["knowledge_base"],
     ["graph"],
-    ["tool", "retriever"],
+    ["tool", "retriever", "evaluation"],
     ["cli"],
 ]
 OWNERS = {

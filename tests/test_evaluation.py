@@ -1,0 +1,77 @@
+"""Evaluation: the metrics against figures worked out by hand, and the counts on a base where they are known."""
+
+import json
+import math
+
+import pytest
+
+from langchain_lookup_knowledge.errors import DocumentError
+from langchain_lookup_knowledge.evaluation import Question, evaluate, measure, read_questions, summary, table
+
+
+@pytest.mark.parametrize(
+    ("ranked", "relevant", "expected"),
+    [
+        (["a", "b"], {"a"}, (1, 1, 1, 1, 1)),
+        (["b", "a"], {"a"}, (0, 1, 1 / 2, 1 / math.log2(3), 1)),
+        (["x"] * 5 + ["a"], {"a", "b"}, (0, 0, 1 / 6, (1 / math.log2(7)) / (1 + 1 / math.log2(3)), 1 / 2)),
+        (["x"] * 10 + ["a"], {"a"}, (0, 0, 0, 0, 0)),
+        ([], {"a"}, (0, 0, 0, 0, 0)),
+    ],
+)
+def test_metrics(ranked, relevant, expected):
+    assert measure(ranked, frozenset(relevant)) == pytest.approx(expected)
+
+
+def test_summary_has_an_interval_around_the_mean():
+    found = summary([(1.0,) * 5, (0.0,) * 5] * 20)["MRR@10"]
+    assert found["mean"] == 0.5
+    assert 0.3 < found["low"] < 0.5 < found["high"] < 0.7
+    assert summary([(1.0,) * 5])["MRR@10"] == {"mean": 1, "low": 1, "high": 1}
+
+
+QUESTIONS = [
+    Question("1", "refund", frozenset({"billing/refunds.md"})),
+    Question("2", "how do I install the client on my laptop", frozenset({"it/vpn.md"})),
+    Question("3", "twelve weeks", frozenset({"hr/leave.md", "gone.md"})),
+    Question("4", "zebra", frozenset()),
+]
+
+
+def test_an_evaluation_counts_what_happened(kb):
+    figures = evaluate(kb, QUESTIONS)
+    assert json.loads(json.dumps(figures)) == figures
+    assert figures["questions"] == {"answerable": 3, "unanswerable": 1}
+    assert figures["unknown_entries"] == ["gone.md"]
+    assert list(figures["rankings"]) == ["L0 alone", "L1 dense", "L1 hybrid", "full"]
+    assert figures["rankings"]["full"]["success@1"]["mean"] == 1
+    assert figures["rankings"]["L0 alone"]["success@1"]["mean"] == pytest.approx(1 / 3, abs=1e-3)
+    assert figures["hints"] == {"specific": 1, "right_entry_hinted": 1}
+    assert figures["filter"] == {"fired": 1, "excluded_every_right_entry": 0, "relaxed": 0}
+    assert sum(figures["levels"]["answerable"].values()) == 3
+    shown = "\n".join(table(figures))
+    assert "3 answerable questions, 1 without an answer" in shown
+    assert "not in the knowledge base: gone.md" in shown
+
+
+def test_without_l1_only_l0_is_measured(kb, embedding):
+    embedding.failure = RuntimeError()
+    assert list(evaluate(kb, QUESTIONS)["rankings"]) == ["L0 alone", "full"]
+
+
+def test_nothing_to_measure_is_told(kb):
+    with pytest.raises(DocumentError, match="none of the questions has a relevant entry"):
+        evaluate(kb, [QUESTIONS[3]])
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"query": "x"}', '{"query": "x", "relevant": "a.md"}', "7"])
+def test_a_line_that_is_no_question_is_named(tmp_path, line):
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"query": "x", "relevant": ["a.md"]}\n\n' + line)
+    with pytest.raises(DocumentError, match=r"q\.jsonl:3: write"):
+        read_questions(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(DocumentError, match="cannot be read: give a file of questions"):
+        read_questions(tmp_path / "nowhere.jsonl")
