@@ -3,8 +3,8 @@
 `python benchmarks/quality.py KB QUERIES.jsonl [--data-dir DIR] [--category-from-path N]`; see `lookup-knowledge eval` for the
 questions, and for what the hints, the filter and the relevance levels are worth.
 
-The single lists, the usual hybrid (reciprocal rank fusion of dense passages and BM25 of whole entries, equal weights) and ours are
-made of the same search results, so that only the fusion differs.
+The single lists, the usual hybrid (reciprocal rank fusion of dense passages and BM25 of whole entries, equal weights) and
+ours are made of the same search results, so that only the fusion differs.
 """
 
 import argparse

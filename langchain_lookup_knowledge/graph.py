@@ -214,8 +214,9 @@ class _Steps:
 
     def _caveat(self, query: str) -> str | None:
         """Say what is to be known of an answer of L1 that did come."""
-        if self.kb.index_failure:
-            return f"the index is behind the folder: {self.kb.index_failure}"
+        behind = self.kb.building or self.kb.index_failure
+        if behind:
+            return f"the index is behind the folder: {behind}"
         if not self.kb.understands(query):
             return "the embedding model does not know this script, so passages were found by their words alone"
         return None

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+import threading
 import time
 import uuid
 from collections import Counter
@@ -84,6 +85,9 @@ class KnowledgeBase:
         self.embedding = embedding
         self.index_failure: str | None = None
         self._next_look = 0.0
+        self._built: float | None = None
+        self._builder: threading.Thread | None = None
+        self._closed = False
         self._closing: list[Callable[[], None]] = []
         self._notices: list[Problem] = []
         self._read(HintIndex([], case_sensitive=fields.case_sensitive))
@@ -98,6 +102,7 @@ class KnowledgeBase:
         fields: FrontmatterFields | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         sync: bool = True,
+        background: bool = False,
         progress: bool | None = None,
     ) -> "KnowledgeBase":
         """Read the folder, build L0, and bring an embedded L1 index up to date.
@@ -110,6 +115,8 @@ class KnowledgeBase:
             fields: which frontmatter keys hold what; left out, as for `index`, the defaults.
             data_dir: where the index and the records go; by default `.lookup-knowledge` in the folder.
             sync: False leaves an embedded index as it is; a server's collection is written by `sync()` alone anyway.
+            background: True returns as soon as L0 is ready and brings the index up to date beside it. Until there is one,
+                lookups answer from L0 and say how far the building is; an older one answers meanwhile.
             progress: True shows a bar while passages are embedded, False none; None shows it on a terminal.
 
         Raises:
@@ -135,8 +142,28 @@ class KnowledgeBase:
             kb._notices.append(Problem(".", None, message))
             logger.warning("%s", message)
         if sync and kb.index is not None and kb.index.embedded:
-            kb._sync_softly(progress)
+            if background:
+                kb._build_beside()
+            else:
+                kb._sync_softly(progress)
         return kb
+
+    def _build_beside(self) -> None:
+        self._built = 0.0
+
+        def build() -> None:
+            try:
+                self._sync_softly(progress=False)
+            finally:
+                self._built = None
+
+        self._builder = threading.Thread(target=build, name="lookup-knowledge-index", daemon=True)
+        self._builder.start()
+
+    @property
+    def building(self) -> str | None:
+        """How far the building of the index in the background is, or None when there is none."""
+        return None if self._built is None else f"the index is being built, {self._built:.0%}".replace("%", " %")
 
     def _sync_softly(self, progress: bool | None) -> None:
         """Bring the index up to date and the model into memory; keep the reason if that fails."""
@@ -250,6 +277,10 @@ class KnowledgeBase:
                     for (entry, passage), vector in zip(window, vectors, strict=True)
                 ]
                 bar.update(len(window))
+                if self._built is not None:
+                    self._built = (start + len(window)) / len(passages)
+                if self._closed:
+                    raise StoreError("the knowledge base was closed while its index was built")
 
     def _dimensions(self) -> int:
         if isinstance(self.embedding, embeddings.FastEmbedModel):
@@ -281,6 +312,8 @@ class KnowledgeBase:
         """
         if self.index is None:
             raise StoreError("this knowledge base has no index")
+        if self.building and self.index.fingerprint() is None:
+            raise IndexMissing(self.building)
         vector = embeddings.embed_query(self.embedding, query)
         keys = [None if category is None else category_key(category) for category in categories]
         try:
@@ -333,6 +366,9 @@ class KnowledgeBase:
 
     def close(self) -> None:
         """Let go of the index and of default recorders. Closing twice is harmless; a later lookup opens them again."""
+        self._closed = True
+        if self._builder is not None:
+            self._builder.join()
         if self.index is not None:
             self.index.close()
         for call in self._closing:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import threading
 
 import pytest
 from conftest import VPN, WordEmbeddings, write_files
@@ -279,6 +280,60 @@ def test_a_model_of_other_dimensions_is_named(folder, kb, monkeypatch):
     kb.embedding.embed_query = lambda text: [1.0, 0.0]
     l1 = lookup(kb, "refund")["l1"]
     assert (l1["status"], "dimensions 64, now 2" in l1["reason"]) == ("failed", True)
+
+
+def slow_embeddings():
+    """Return embeddings that embed documents only once they are let: `started` and `released` are events."""
+    embedding = WordEmbeddings()
+    embedding.started, embedding.released = threading.Event(), threading.Event()
+    usual = embedding.embed_documents
+
+    def embed_documents(texts):
+        embedding.started.set()
+        assert embedding.released.wait(20)
+        return usual(texts)
+
+    embedding.embed_documents = embed_documents
+    return embedding
+
+
+def test_in_the_background_l0_answers_at_once_and_says_how_far_the_index_is(folder):
+    embedding = slow_embeddings()
+    with KnowledgeBase.open(folder, embedding=embedding, background=True) as kb:
+        assert embedding.started.wait(20)
+        result = lookup(kb, "refund")
+        assert (result["status"], result["retrieval_layer"], result["l1"]["status"]) == (
+            "degraded",
+            "L0",
+            "unavailable",
+        )
+        assert result["l1"]["reason"] == "the index is being built, 0 %"
+        embedding.released.set()
+        kb._builder.join(20)
+        assert kb.building is None
+        assert top(kb, "refund") == "billing/refunds.md"
+        assert lookup(kb, "refund")["l1"]["reason"] is None
+
+
+def test_an_older_index_answers_while_a_new_one_is_built(folder, kb):
+    write_files(folder, {"it/vpn.md": VPN.replace("laptop", "phone")})
+    embedding = slow_embeddings()
+    with KnowledgeBase.open(folder, embedding=embedding, background=True) as late:
+        assert embedding.started.wait(20)
+        result = lookup(late, "refund")
+        assert (result["status"], result["l1"]["status"]) == ("ok", "ok")
+        assert result["l1"]["reason"] == "the index is behind the folder: the index is being built, 0 %"
+        embedding.released.set()
+
+
+def test_a_failure_in_the_background_is_told(folder, embedding):
+    embedding.failure = RuntimeError()
+    with KnowledgeBase.open(folder, embedding=embedding, background=True) as kb:
+        kb._builder.join(20)
+        assert kb.index_failure == "the embedding model failed with RuntimeError"
+        embedding.failure = None
+        l1 = lookup(kb, "refund")["l1"]
+        assert (l1["status"], l1["reason"]) == ("unavailable", "the embedding model failed with RuntimeError")
 
 
 def test_a_missing_folder_is_named_and_not_made(tmp_path):
