@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
@@ -140,6 +140,8 @@ class _Steps:
     kb: KnowledgeBase
     recorder: InvocationRecorder | None
     options: LookupOptions
+    logged: set[str] = field(default_factory=set)
+    """Failures of L1 that were logged: each is, once."""
 
     def l0_hints(self, state: LookupState) -> LookupState:
         query = state.get("query")
@@ -193,9 +195,9 @@ class _Steps:
             query = state["query"]
             answers = call_with_deadline(lambda: self.kb.retrieve(query, categories), self.options.l1_timeout)
         except LookupKnowledgeError as error:
-            return {"l1": _failure(_failure_status(error), str(error), started)}
+            return {"l1": self._failure(_failure_status(error), str(error), started)}
         except Exception as error:  # noqa: BLE001  (whatever it is, L0 still answers; its text may hold a secret)
-            return {"l1": _failure("failed", f"unexpected {type(error).__name__}", started)}
+            return {"l1": self._failure("failed", f"unexpected {type(error).__name__}", started)}
         threshold = self.options.min_similarity if self.kb.understands(query) else None
         kept = [merging.above(answer, threshold) for answer in answers]
         update: LookupState = {"candidates": kept[0], "l1": self._report(query, answers[0], kept[0], started)}
@@ -211,6 +213,12 @@ class _Steps:
             reason = f"best similarity {best:.3f} is under min_similarity {self.options.min_similarity}"
             return _l1_report("below_threshold", reason, started=started)
         return _l1_report("empty", "no passage was found", started=started)
+
+    def _failure(self, status: L1Status, reason: str, started: float) -> L1Report:
+        if reason not in self.logged:
+            logger.warning("L1 %s: %s", status, reason)
+            self.logged.add(reason)
+        return _l1_report(status, reason, started=started)
 
     def _caveat(self, query: str) -> str | None:
         """Say what is to be known of an answer of L1 that did come."""
@@ -263,11 +271,6 @@ def _failure_status(error: LookupKnowledgeError) -> L1Status:
     if isinstance(error, StoreTimeout):
         return "timeout"
     return "unavailable" if isinstance(error, IndexMissing) else "failed"
-
-
-def _failure(status: L1Status, reason: str, started: float) -> L1Report:
-    logger.warning("L1 %s: %s", status, reason)
-    return _l1_report(status, reason, started=started)
 
 
 def _query_problem(query: object) -> str | None:

@@ -41,6 +41,9 @@ terms found, and is never specific; and of words that share a half with more oth
 
 QUOTES = "\"'`“”‘’«»"
 """Marks around a term that do not belong to it."""
+SPECIFIC_SHARE = 0.02
+"""Share of the entries that may hold a specific term, but at least 3 and at most `MAX_LISTED` entries; `lookup-knowledge eval`
+counts how often the right entry is among those that specific terms point at."""
 MIN_TYPO_LETTERS = 6
 MAX_CORRECTIONS = 3
 CORRECTION_WINDOW = 4
@@ -53,8 +56,8 @@ _KINDS = ("exact", "plural", "accents", "typo")
 class _Term:
     """A title, keyword or entity as written.
 
-    `entries` declare it, and `categories` are theirs. `files` entries hold it somewhere in their text, `inside` of them in
-    one of these categories.
+    `entries` declare it, `categorised` of them in `categories`. `files` entries hold it somewhere in their text, `inside` of
+    them in one of these categories.
     """
 
     text: str
@@ -62,6 +65,7 @@ class _Term:
     cased: bool
     entries: list[str]
     categories: tuple[str, ...] = ()
+    categorised: int = 0
     files: int = 0
     inside: int = 0
 
@@ -288,9 +292,11 @@ class HintIndex:
             term.entries.sort(key=place.__getitem__)
             declared = (name for entry_id in term.entries for name in self._categories(self._entries[entry_id]))
             categories = tuple(dict.fromkeys(declared))
+            term.categorised = sum(bool(self._entries[entry_id].categories) for entry_id in term.entries)
             if categories != term.categories or term.files == 0:
                 term.categories = combinations.setdefault(categories, categories)
                 changed.append(term)
+        self.file_limit = min(MAX_LISTED, max(3, math.ceil(SPECIFIC_SHARE * len(self._entries))))
         self._words = frozenset(key for keys in self._matcher.forms for key in keys)
         self._spelling = _Spelling(self._words)
         return changed
@@ -451,20 +457,11 @@ class HintIndex:
         An entry that declares the term counts twice: it is the likelier answer, and in a small knowledge base a few
         passing mentions elsewhere must not drown it.
         """
-        declared = sum(bool(self._entries[entry_id].categories) for entry_id in term.entries)
         if not term.categories:
             return [], "; its entries have no category"
-        if 2 * (term.inside + declared) < term.files + len(term.entries):
+        if 2 * (term.inside + term.categorised) < term.files + len(term.entries):
             return [], f"; only {term.inside} of them in the category it would name"
         return list(term.categories), ""
-
-    @property
-    def file_limit(self) -> int:
-        """How many entries may hold a specific term: 2 % of them, but at least 3 and at most 100.
-
-        `lookup-knowledge eval` counts how often the right entry is among those that specific terms point at.
-        """
-        return min(MAX_LISTED, max(3, math.ceil(0.02 * len(self._entries))))
 
     def _hinted_entries(self, found: Sequence[_Found]) -> list[HintEntry]:
         """Rank the entries that declare the terms by how rare the terms are that they share with the query."""

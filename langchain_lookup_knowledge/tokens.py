@@ -77,6 +77,8 @@ def _token(place: Token | re.Match[str]) -> Token:
 
 def cut(text: str) -> Tokens:
     """Return the tokens of a text."""
+    if text.isascii():
+        return Tokens(text, tuple([_ascii_key(word) for word in _ASCII_WORD.findall(text.lower())]))
     return Tokens(text, tuple([_fold(word)[0] for word in _pattern(text).findall(text)]))
 
 
@@ -114,6 +116,11 @@ def join_parts(tokens: Tokens) -> Tokens | None:
         else:
             made.append(token)
     return Tokens.of(text, made) if len(made) < len(tokens) else None
+
+
+def _ascii_key(word: str) -> str:
+    """Return the key of a small ASCII word; most end in no s and are their own."""
+    return singular(word) if word[-1] == "s" else word
 
 
 def _fold(word: str) -> tuple[str, str, bool]:

@@ -178,6 +178,14 @@ def test_what_is_no_recorder_is_refused_at_once(kb):
         create_lookup_knowledge_graph(kb, record="sqlite:///calls.db")
 
 
+def test_a_failure_of_l1_is_logged_once(kb, embedding, caplog):
+    graph = create_lookup_knowledge_graph(kb)
+    embedding.failure = RuntimeError()
+    for _ in range(3):
+        graph.invoke({"query": "refund"})
+    assert [record.message for record in caplog.records] == ["L1 failed: the embedding model failed with RuntimeError"]
+
+
 def test_an_unexpected_failure_of_l1_leaves_l0(kb, ask, monkeypatch):
     monkeypatch.setattr(kb, "retrieve", lambda query, categories: {}["sk-SECRET"])
     result = ask("refund")
