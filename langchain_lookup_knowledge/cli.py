@@ -90,11 +90,13 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.set_defaults(run=_evaluate)
 
     invocations = commands.add_parser("invocations", help="show recorded calls, newest first")
-    invocations.add_argument("folder", metavar="KB", nargs="?", help="the knowledge folder whose records to show")
+    invocations.add_argument(
+        "folder", metavar="KB", nargs="?", default=".", help="the knowledge folder (default: this one)"
+    )
     invocations.add_argument("--data-dir", help="where its data is, if not in the folder")
     invocations.add_argument("--db", metavar="URL", help="a record database, as an SQLAlchemy URL, instead of KB's")
     invocations.add_argument("--limit", type=_count, default=20, help="most rows (default 20)")
-    invocations.add_argument("--json", action="store_true", help="print one JSON object a line")
+    invocations.add_argument("--json", action="store_true", help="print a JSON list")
     invocations.set_defaults(run=_invocations)
     return parser
 
@@ -204,18 +206,18 @@ def _invocations(arguments: argparse.Namespace) -> int:
 
     if arguments.db:
         recorder = SQLInvocationRecorder(arguments.db)
-    elif arguments.folder:
+    else:
         data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
         if not (data_folder / "invocations.db").exists():
             print(f"no call has been recorded in {data_folder}", file=sys.stderr)
             return NOTHING_FOUND
         recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
-    else:
-        raise ValueError("name the knowledge folder, or a database with --db")
     rows = recorder.invocations(limit=arguments.limit)
     recorder.close()
-    for row in rows:
-        print(json.dumps(row, ensure_ascii=False) if arguments.json else _line(row))
+    if arguments.json:
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
+    else:
+        print("\n".join(map(_line, rows)) or "no call has been recorded")
     return DONE if rows else NOTHING_FOUND
 
 

@@ -43,9 +43,11 @@ def test_index_ask_and_invocations(folder):
     assert len(result["matches"]) == 1
 
     shown = run("invocations", folder, "--json")
-    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    rows = json.loads(shown.stdout)
     assert rows[0]["id"] == result["invocation_id"]
     assert "-> billing/refunds.md" in run("invocations", folder).stdout
+    database = f"sqlite:///{folder}/.lookup-knowledge/invocations.db"
+    assert json.loads(run("invocations", "--db", database, "--json", "--limit", "1").stdout) == rows[:1]
 
 
 def test_eval_shows_figures(folder):
@@ -109,7 +111,6 @@ def test_nothing_found_is_status_1(folder):
         (["index", "KB", "--url", "https://127.0.0.1:9"], "the Qdrant server cannot be reached"),
         (["index", "KB", "--model", "nobody/no-model"], "FastEmbed knows no model 'nobody/no-model'"),
         (["eval", "KB", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
-        (["invocations"], "name the knowledge folder, or a database with --db"),
         (["invocations", "--db", "nosuch://h/d"], "the record database URL cannot be used"),
     ],
 )

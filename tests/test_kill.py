@@ -1,0 +1,53 @@
+"""A sync that is killed at any moment leaves the old state or the new one, and the next sync repairs the rest."""
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from conftest import WordEmbeddings, write_files
+
+from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
+
+ROUNDS = 10
+SYNC = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from conftest import WordEmbeddings
+from langchain_lookup_knowledge import KnowledgeBase
+kb = KnowledgeBase.open(sys.argv[1], embedding=WordEmbeddings(), sync=False)
+print("reading done", flush=True)
+for _ in range(100):
+    kb.sync(rebuild=True)
+"""
+
+
+def edition(number):
+    return {f"{i}.md": f"# Entry {i}\n\nedition{number} of entry{i}.\n\n## More\n\nSome text.\n" for i in range(60)}
+
+
+def test_kill_during_sync(tmp_path):
+    rng = random.Random(7)
+    folder = write_files(tmp_path / "kb", edition(0))
+    KnowledgeBase.open(folder, embedding=WordEmbeddings()).close()
+    for round_ in range(1, ROUNDS + 1):
+        write_files(folder, edition(round_))
+        command = [sys.executable, "-c", SYNC, str(folder), str(Path(__file__).parent)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+            writer.stdout.readline()
+            time.sleep(rng.uniform(0, 0.6))
+            writer.kill()
+
+        with KnowledgeBase.open(folder, embedding=WordEmbeddings(), sync=False) as kb:
+            result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "edition of entry7"})
+            assert result["l1"]["status"] == "ok", result["l1"]
+            texts = {match["snippet"].split()[0] for match in result["matches"] if "L1" in match["layers"]}
+            assert texts in ({f"edition{round_ - 1}"}, {f"edition{round_}"})
+        with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as kb:
+            assert kb.index_failure is None
+            assert kb.sync().embedded == 0
+            result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "edition of entry7"})
+            assert {match["snippet"].split()[0] for match in result["matches"]} == {f"edition{round_}"}
+            assert kb.index._shard().info().points_count == len(kb.entries)
+        assert len(list((folder / ".lookup-knowledge/index").glob("generation-*"))) <= 2
