@@ -24,6 +24,8 @@ from langchain_lookup_knowledge import (
     create_lookup_knowledge_tool,
     embeddings,
 )
+from langchain_lookup_knowledge.documents import category_key
+from langchain_lookup_knowledge.stores import CATEGORY_FIELD
 
 
 class State(TypedDict, total=False):
@@ -70,7 +72,7 @@ def main():
     kb = KnowledgeBase.open(arguments.folder, fields=fields, data_dir=arguments.data_dir)
     queries = [f"how do I use {entry.title}" for entry in kb.entries[:: max(1, len(kb.entries) // 40)]]
     category = next(category for entry in kb.entries for category in entry.categories)
-    condition = edge.FieldCondition(key="metadata.categories", match=edge.MatchValue(value=category))
+    condition = edge.FieldCondition(key=CATEGORY_FIELD, match=edge.MatchValue(value=category_key(category)))
 
     def floor(query):
         vector = embeddings.embed_query(kb.embedding, query)
@@ -88,7 +90,7 @@ def main():
         "  hints": kb.hints,
         "  embedding": lambda query: embeddings.embed_query(kb.embedding, query),
         "  search, unfiltered": lambda query: kb.index.search(vector, query, [None], 50),
-        "  search, guarded": lambda query: kb.index.search(vector, query, [category.casefold(), None], 50),
+        "  search, guarded": lambda query: kb.index.search(vector, query, [category_key(category), None], 50),
         "  retrieve": lambda query: kb.retrieve(query, [None]),
     }
     times = {name: median_ms(call, queries, arguments.rounds) for name, call in parts.items()}

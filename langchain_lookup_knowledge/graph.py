@@ -1,6 +1,7 @@
 """The lookup as a LangGraph graph: five steps, from the query to a recorded result."""
 
 import logging
+import os
 import threading
 import time
 import uuid
@@ -8,7 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, TypeVar
+from queue import SimpleQueue
+from typing import Any, Literal, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
@@ -17,7 +19,14 @@ from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import embeddings, merging
-from langchain_lookup_knowledge.errors import IndexMissing, LookupKnowledgeError, RecordError, StoreError, StoreTimeout
+from langchain_lookup_knowledge.errors import (
+    IndexMissing,
+    LookupKnowledgeError,
+    RecordError,
+    StoreError,
+    StoreTimeout,
+    StoreUnreachable,
+)
 from langchain_lookup_knowledge.filters import best_similarity, choose_filter, hides_better
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder, storable
@@ -41,6 +50,10 @@ from langchain_lookup_knowledge.types import (
 logger = logging.getLogger("langchain_lookup_knowledge")
 
 MAX_QUERY_CHARS = 20_000
+MAX_WORKERS = 32
+"""Calls of L1 under way at once in a process, those that hang included."""
+SPARE_CANDIDATES = 10
+"""Candidates kept in the state beyond the `k` that can become matches, for the guard and the hints to choose from."""
 TOOL_NAME = "lookup_knowledge"
 
 T = TypeVar("T")
@@ -200,9 +213,10 @@ class _Steps:
             return {"l1": self._failure("failed", f"unexpected {type(error).__name__}", started)}
         threshold = self.options.min_similarity if self.kb.understands(query) else None
         kept = [merging.above(answer, threshold) for answer in answers]
-        update: LookupState = {"candidates": kept[0], "l1": self._report(query, answers[0], kept[0], started)}
+        most = self.options.k + SPARE_CANDIDATES
+        update: LookupState = {"candidates": kept[0][:most], "l1": self._report(query, answers[0], kept[0], started)}
         if len(kept) > 1:
-            update["unfiltered"] = kept[1]
+            update["unfiltered"] = kept[1][:most]
         return update
 
     def _report(self, query: str, found: list[Candidate], kept: list[Candidate], started: float) -> L1Report:
@@ -298,21 +312,53 @@ def _status(matches: list[Match], l1: L1Status) -> Status:
     return "degraded" if l1 in ("failed", "timeout", "unavailable") else "ok"
 
 
+class _Workers:
+    """Daemon threads for calls that may hang. A thread is kept for the next call: a new one costs L1 5 ms in cold caches."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._started = 0
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Run a call in a thread.
+
+        Raises:
+            StoreUnreachable: `MAX_WORKERS` calls are under way and none has come back.
+        """
+        if self._process != os.getpid():  # threads do not follow into a forked child
+            self.__init__()  # type: ignore[misc]
+        if not self._idle.acquire(blocking=False):
+            if self._started >= MAX_WORKERS:
+                raise StoreUnreachable(f"{MAX_WORKERS} earlier L1 calls have not come back yet")
+            self._started += 1
+            threading.Thread(target=self._work, name="lookup-knowledge-l1", daemon=True).start()
+        future: Future[T] = Future()
+        self._calls.put((future, call))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, call = self._calls.get()
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001  (raised in the caller's thread)
+                future.set_exception(error)
+            del future, call
+            self._idle.release()
+
+
+_workers = _Workers()
+
+
 def call_with_deadline(call: Callable[[], T], seconds: float) -> T:
-    """Return what `call` returns, run in a thread of its own.
+    """Return what `call` returns, run in another thread.
 
     Raises:
         StoreTimeout: it was not done in time; the thread goes on and its answer is dropped.
     """
-    future: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  (raised below, in the caller's thread)
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="lookup-knowledge-l1", daemon=True).start()
+    future = _workers.submit(call)
     wait([future], seconds)
     if not future.done():
         raise StoreTimeout(f"L1 did not answer within {seconds:g} s")

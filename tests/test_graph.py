@@ -1,8 +1,13 @@
 """The graph: its shape, one test a path, and that all of it is plain JSON."""
 
 import asyncio
+import contextlib
 import json
+import os
 import shutil
+import signal
+import threading
+import time
 import uuid
 
 import pytest
@@ -15,6 +20,7 @@ from langchain_lookup_knowledge import (
     LookupOptions,
     RecordError,
     SQLInvocationRecorder,
+    StoreError,
     create_lookup_knowledge_graph,
 )
 from langchain_lookup_knowledge.graph import no_hints
@@ -184,6 +190,43 @@ def test_a_failure_of_l1_is_logged_once(kb, embedding, caplog):
     for _ in range(3):
         graph.invoke({"query": "refund"})
     assert [record.message for record in caplog.records] == ["L1 failed: the embedding model failed with RuntimeError"]
+
+
+def test_calls_that_hang_do_not_pile_up():
+    from langchain_lookup_knowledge import graph
+
+    workers, release = graph._Workers(), threading.Event()
+    hanging = [workers.submit(release.wait) for _ in range(graph.MAX_WORKERS)]
+    with pytest.raises(StoreError, match="earlier L1 calls have not come back"):
+        workers.submit(release.wait)
+    release.set()
+    assert all(future.result(10) for future in hanging)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        with contextlib.suppress(StoreError):
+            assert workers.submit(lambda: 7).result(10) == 7
+            break
+
+
+def test_a_thread_is_used_again():
+    from langchain_lookup_knowledge import graph
+
+    workers, names = graph._Workers(), set()
+    for _ in range(5):
+        names.add(workers.submit(threading.get_ident).result(10))
+        time.sleep(0.01)
+    assert len(names) == 1
+
+
+def test_a_forked_child_looks_up(kb):
+    graph = create_lookup_knowledge_graph(kb, record=None)
+    graph.invoke({"query": "refund"})
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        status = graph.invoke({"query": "refund"})["l1"]["status"]
+        os._exit(0 if status == "ok" else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_an_unexpected_failure_of_l1_leaves_l0(kb, ask, monkeypatch):
