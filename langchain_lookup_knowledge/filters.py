@@ -7,7 +7,7 @@ from langchain_lookup_knowledge.types import Candidate, FilterChoice, FilterMode
 NO_SIMILARITY = -2.0
 """Lower than any cosine: what has none compares as worse."""
 GUARD_DEPTH = 3
-"""How many of the best unfiltered candidates a filter must not hide if the hints found them too."""
+"""How many of the best unfiltered candidates are looked at for what a filter must not hide."""
 GUARD_MARGIN = 0.03
 """How much more similar (dense cosine) an unfiltered candidate must be for the filter to be relaxed."""
 
@@ -25,8 +25,8 @@ def choose_filter(hints: Hints, mode: FilterMode) -> FilterChoice:
 def hides_better(filtered: Sequence[Candidate], unfiltered: Sequence[Candidate], hints: Hints) -> bool:
     """Say whether a filter hides what should be seen.
 
-    It does if it leaves nothing while there is something, or only what is clearly less similar, or if one of the best
-    candidates without it is an entry that the hints found too.
+    It does if it leaves nothing while there is something, or only what is clearly less similar, or if it hides one of the
+    best candidates that the hints found too, or that has no category for a filter to go by.
     """
     if not filtered:
         return bool(unfiltered)
@@ -34,7 +34,8 @@ def hides_better(filtered: Sequence[Candidate], unfiltered: Sequence[Candidate],
         return True
     kept = {candidate["entry_id"] for candidate in filtered}
     hinted = {entry["entry_id"] for entry in hints["entries"]}
-    return any(c["entry_id"] in hinted and c["entry_id"] not in kept for c in unfiltered[:GUARD_DEPTH])
+    hidden = [candidate for candidate in unfiltered[:GUARD_DEPTH] if candidate["entry_id"] not in kept]
+    return any(candidate["entry_id"] in hinted or not candidate["categories"] for candidate in hidden)
 
 
 def best_similarity(found: Sequence[Candidate] | Sequence[Match]) -> float:

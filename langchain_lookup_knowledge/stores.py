@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import qdrant_edge
     from qdrant_client import QdrantClient
 
-PAYLOAD_VERSION = 1
+PAYLOAD_VERSION = 2
 SPARSE_VECTORS = ("passage", "entry", "frontmatter")
 CATEGORY_FIELD = "metadata.categories_key"
 ENTRY_FIELD = "metadata.entry_id"

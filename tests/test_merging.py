@@ -175,12 +175,18 @@ def test_choose_filter(domains, mode, category, reason):
     [([], [], False), ([], [0.1], True), ([0.5], [0.52], False), ([0.5], [0.54], True), ([None], [0.5], True)],
 )
 def test_a_filter_hides_better_when_nothing_is_left_or_the_margin_is_passed(filtered, unfiltered, hidden):
-    found = [candidate("a", s) for s in filtered], [candidate("b", s) for s in unfiltered]
+    found = [candidate("a", s) for s in filtered], [candidate("b", s) | {"categories": ["d"]} for s in unfiltered]
     assert hides_better(*found, NO_HINTS) is hidden
 
 
+def test_a_filter_hides_better_when_it_hides_an_entry_without_category():
+    filtered = [candidate("a") | {"categories": ["c"]}]
+    for categories, hidden in (([], True), (["d"], False)):
+        assert hides_better(filtered, [*filtered, candidate("b") | {"categories": categories}], NO_HINTS) is hidden
+
+
 def test_a_filter_hides_better_when_the_hints_found_it_too():
-    filtered, unfiltered = [candidate("a")], [candidate("a"), candidate("b")]
+    filtered, unfiltered = [candidate("a")], [candidate("a"), candidate("b") | {"categories": ["d"]}]
     assert hides_better(filtered, unfiltered, hints("b"))
     assert not hides_better(filtered, unfiltered, hints("a"))
 
