@@ -118,7 +118,11 @@ def _l1_rankings(
     found = {question.id: kb.retrieve(question.query, [None])[0] for question in questions}
     hybrid = {i: [candidate["entry_id"] for candidate in candidates] for i, candidates in found.items()}
     dense = {
-        i: [c["entry_id"] for c in sorted(candidates, key=lambda c: -(c["similarity"] or -1.0))]
+        i: [
+            c["entry_id"]
+            for c in sorted(candidates, key=lambda c: -(c["similarity"] or 0.0))
+            if c["similarity"] is not None
+        ]
         for i, candidates in found.items()
     }
     return {"L1 dense": dense, "L1 hybrid": hybrid}
