@@ -79,6 +79,8 @@ def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], l
             problems.append(Problem(name, None, "skipped: another file has the same name but for Unicode form"))
             continue
         entries[name] = _read_entry(name, text, fields, problems)
+    if not entries:
+        problems.append(Problem(".", None, f"no Markdown file ({', '.join(SUFFIXES)}) was read in this folder"))
     return list(entries.values()), problems
 
 

@@ -154,6 +154,11 @@ def test_entry_ids_are_composed_and_never_lone_surrogates(tmp_path):
     assert [entry.entry_id for entry in entries] == ["caf\u00e9.md", "\\xff.md"]
 
 
+def test_a_folder_without_markdown_is_told(tmp_path):
+    _, (problem,) = read_folder(write_files(tmp_path, {"a.txt": "x"}), FrontmatterFields())
+    assert str(problem) == ".: no Markdown file (.md, .markdown, .mdx) was read in this folder"
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(DocumentError, match="nowhere is not a folder"):
         read_folder(tmp_path / "nowhere", FrontmatterFields())
