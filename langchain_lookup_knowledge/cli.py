@@ -132,7 +132,7 @@ def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":
     settings = knowledge_base.read_settings(data_folder)
     return knowledge_base.KnowledgeBase.open(
         arguments.folder,
-        index=_index_meant(arguments, settings, data_folder),
+        index=None if getattr(arguments, "no_l1", False) else _index_meant(arguments, settings, data_folder),
         embedding=getattr(arguments, "model", None),
         fields=replace(knowledge_base.remembered_fields(settings), **_given_fields(arguments)),
         data_dir=arguments.data_dir,
@@ -176,8 +176,8 @@ def _ask(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph  # noqa: PLC0415
     from langchain_lookup_knowledge.tool import render  # noqa: PLC0415
 
-    options = LookupOptions(k=arguments.k, l1_enabled=not arguments.no_l1, l1_timeout=ASK_TIMEOUT)
-    with _open(arguments, sync=not arguments.no_l1) as kb:
+    options = LookupOptions(k=arguments.k, l1_timeout=ASK_TIMEOUT)
+    with _open(arguments, sync=True) as kb:
         if count := len(kb.problems):
             print(
                 f"note: {count} files or fields were not used as written: see `lookup-knowledge index`", file=sys.stderr

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -146,7 +147,17 @@ class KnowledgeBase:
                 kb._build_beside()
             else:
                 kb._sync_softly(progress)
+        if not background:
+            kb._warm()
         return kb
+
+    def _warm(self) -> None:
+        """Load what the first lookup would have to load within its time limit; what fails here, the lookup tells."""
+        with suppress(EmbeddingError, StoreError):
+            if self.index is not None and isinstance(self.embedding, embeddings.FastEmbedModel):
+                self.embedding.load()
+            if self.index is not None:
+                self.index.warm()
 
     def _build_beside(self) -> None:
         self._built = 0.0
@@ -154,6 +165,7 @@ class KnowledgeBase:
         def build() -> None:
             try:
                 self._sync_softly(progress=False)
+                self._warm()
             finally:
                 self._built = None
 
@@ -166,11 +178,9 @@ class KnowledgeBase:
         return None if self._built is None else f"the index is being built, {self._built:.0%}".replace("%", " %")
 
     def _sync_softly(self, progress: bool | None) -> None:
-        """Bring the index up to date and the model into memory; keep the reason if that fails."""
+        """Bring the index up to date; keep the reason if that fails."""
         try:
             self._write_index(progress=progress)
-            if isinstance(self.embedding, embeddings.FastEmbedModel):
-                self.embedding.load()
         except (StoreError, EmbeddingError) as error:
             self.index_failure = str(error)
             logger.warning("the index of %s is not up to date: %s", self.folder.name, error)

@@ -78,6 +78,9 @@ class VectorIndex(Protocol):
     def embedded(self) -> bool:
         """Whether opening a knowledge base may write this index."""
 
+    def warm(self) -> None:
+        """Load what the first search needs, without asking a server anything."""
+
     def fingerprint(self) -> Fingerprint | None:
         """Return what the index was built with, or None if it was never written."""
 
@@ -135,6 +138,10 @@ class EmbeddedIndex:
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"the index is damaged: {REBUILD_COMMAND}") from error
         return self._folder / name
+
+    def warm(self) -> None:
+        _bm25()
+        self._shard()
 
     def fingerprint(self) -> Fingerprint | None:
         contents = self.contents()
@@ -447,6 +454,10 @@ class QdrantIndex:
         if status == 404:
             return f'collection "{self.collection}" does not exist: {INDEX_COMMAND}'
         return f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})'
+
+    def warm(self) -> None:
+        _bm25()
+        _ = self.client
 
     def fingerprint(self) -> Fingerprint | None:
         fingerprint: Fingerprint | None = self._call(self._fingerprint)

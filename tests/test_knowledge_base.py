@@ -194,6 +194,17 @@ def test_a_server_collection_is_written_by_sync_alone(folder, embedding):
         assert top(kb, "refund") == "billing/refunds.md"
 
 
+def test_open_loads_what_the_first_lookup_needs_and_asks_a_server_nothing(folder):
+    from langchain_lookup_knowledge import FastEmbedModel
+
+    model = FastEmbedModel()
+    with KnowledgeBase.open(folder, embedding=model, index=QdrantIndex("http://127.0.0.1:9", "c")) as kb:
+        assert model._model is not None
+        assert kb.index._client is not None
+    with KnowledgeBase.open(folder, embedding=FastEmbedModel("nobody/no-model"), index=QdrantIndex(":memory:", "c")):
+        pass  # a model out of reach is the lookup's to tell
+
+
 def test_both_engines_give_the_same_matches(folder, embedding, kb):
     with KnowledgeBase.open(folder, embedding=embedding, index=QdrantIndex(":memory:", "kb")) as served:
         served.sync()
