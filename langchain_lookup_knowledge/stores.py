@@ -115,6 +115,10 @@ def _bm25() -> "qdrant_edge.Bm25":
 _MANIFEST = {"fingerprint": dict, "digests": dict, "points": int}
 
 
+_INHERITED: list[Any] = []
+"""Shards of the parent of a forked child, never closed there: to close one means to wait for threads that are not there."""
+
+
 class EmbeddedIndex:
     """A Qdrant Edge index in a folder, one process writing and any number reading.
 
@@ -229,6 +233,8 @@ class EmbeddedIndex:
             raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
         with self._lock:
             key = (os.getpid(), generation.name)  # the threads of a shard do not follow into a forked child
+            if self._open is not None and self._open[0][0] != key[0]:
+                _INHERITED.append(self._open)
             if self._open is None or self._open[0] != key:
                 with _translated("the index cannot be opened"):
                     shard = _load(generation / "shard")

@@ -1,8 +1,6 @@
 """Both engines behind the one Protocol: the same passages, the same answers, and failures with names."""
 
 import dataclasses
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -110,17 +108,6 @@ def test_scores_that_are_no_numbers_and_foreign_payloads_are_left_out():
         (0.3, {"metadata": {"entry_id": "a"}}),
     ]
     assert [hit.score for hit in _hits(SimpleNamespace(score=s, payload=p) for s, p in points)] == [0.3]
-
-
-def test_a_forked_child_searches_with_a_shard_of_its_own(tmp_path):
-    index = EmbeddedIndex(tmp_path)
-    index.write(contents("one"), [], [[POINTS[0]]])
-    index.search([1, 0, 0, 0], "refund", [None], 1)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        os._exit(len(index.search([1, 0, 0, 0], "refund", [None], 1)[0]["dense"]))
-    assert os.waitpid(child, 0)[1] == 1 << 8
 
 
 @pytest.mark.parametrize(
