@@ -193,13 +193,10 @@ class _Steps:
         choice = state["filter"]
         if state["unfiltered"]:  # the second pass: the probe of the first one takes the place of the filtered answer
             candidates = state["unfiltered"]
-            report = {
-                **state["l1"],
-                "status": "ok",
-                "reason": self._caveat(state["query"]),
-                "candidates": len(candidates),
-            }
-            return {"candidates": candidates, "filter": {**choice, "relaxed": True}, "l1": report}  # type: ignore[typeddict-item]
+            report = _l1_report("ok", self._caveat(state["query"]), len(candidates))
+            report["elapsed_ms"] = state["l1"]["elapsed_ms"]
+            relaxed: FilterChoice = {"category": choice["category"], "reason": choice["reason"], "relaxed": True}
+            return {"candidates": candidates, "filter": relaxed, "l1": report}
         categories = [choice["category"]]
         if choice["category"] is not None and self.options.filter_mode == "guarded":
             categories.append(None)

@@ -194,8 +194,10 @@ class KnowledgeBase:
     def problems(self) -> list[Problem]:
         """Every file or field that was not used as written, and why."""
         problems = [*self._notices, *self._knowledge.problems, *self._knowledge.hints.problems]
+        if self.index is None:
+            return problems
         foreign = sum(not self.understands(entry.text[:2000]) for entry in self._knowledge.entries.values())
-        if self.index is not None and 2 * foreign > len(self._knowledge.entries):
+        if 2 * foreign > len(self._knowledge.entries):
             problems.append(Problem(".", None, f"{foreign} entries are in a script that {_MODEL_ADVICE}"))
         return problems
 

@@ -116,7 +116,7 @@ _MANIFEST = {"fingerprint": dict, "digests": dict, "points": int}
 
 
 _INHERITED: list[Any] = []
-"""Shards of the parent of a forked child, never closed there: to close one means to wait for threads that are not there."""
+"""Shards that a forked child has of its parent, never closed there, for the threads they belong to stayed with the parent."""
 
 
 class EmbeddedIndex:
