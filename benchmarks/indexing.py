@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from langchain_lookup_knowledge import FastEmbedModel, FrontmatterFields, KnowledgeBase
-from langchain_lookup_knowledge.documents import split_passages
 from langchain_lookup_knowledge.knowledge_base import PASSAGE_TOKENS, _embedded_text
+from langchain_lookup_knowledge.passages import split_passages
 
 
 def main():

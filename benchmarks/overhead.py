@@ -78,8 +78,9 @@ def main():
         vector = embeddings.embed_query(kb.embedding, query)
         nearest = edge.Query.Nearest(vector, using="dense")
         request = edge.QueryRequest(query=nearest, filter=edge.Filter(must=[condition]), limit=10, with_payload=True)
-        kb.index._shard().query(request)
+        kb.index._opened().shard.query(request)
 
+    guarded = [(CATEGORY_FIELD, [category_key(category)])]
     recorder = SQLInvocationRecorder.in_file(Path(tempfile.mkdtemp()) / "calls.db")
     tool = create_lookup_knowledge_tool(kb, record=recorder)
     vector = embeddings.embed_query(kb.embedding, queries[0])
@@ -89,9 +90,9 @@ def main():
         "whole": lambda query: tool.invoke({"query": query}),
         "  hints": kb.hints,
         "  embedding": lambda query: embeddings.embed_query(kb.embedding, query),
-        "  search, unfiltered": lambda query: kb.index.search(vector, query, [None], 50),
-        "  search, guarded": lambda query: kb.index.search(vector, query, [category_key(category), None], 50),
-        "  retrieve": lambda query: kb.retrieve(query, [None]),
+        "  search, unfiltered": lambda query: kb.index.search(vector, query, [[]], 50),
+        "  search, guarded": lambda query: kb.index.search(vector, query, [guarded, []], 50),
+        "  retrieve": lambda query: kb.retrieve(query, [None], limit=15),
     }
     times = {name: median_ms(call, queries, arguments.rounds) for name, call in parts.items()}
     for name, milliseconds in times.items():

@@ -48,11 +48,12 @@ def main():
     rankings = {}
     for question in questions:
         vector = embeddings.embed_query(kb.embedding, question.query)
-        (lists,) = kb.index.search(vector, question.query, [None], SEARCH_LIMIT)
+        (lists,) = kb.index.search(vector, question.query, [[]], SEARCH_LIMIT).lists
         for name in ("dense", "entry", "passage", "frontmatter"):
             rankings.setdefault(name, []).append(unique(lists[name]))
         rankings.setdefault("usual hybrid", []).append(usual_hybrid(lists))
-        rankings.setdefault("ours, L1", []).append([c["entry_id"] for c in kb.retrieve(question.query, [None])[0]])
+        (found,) = kb.retrieve(question.query, [None], limit=10)
+        rankings.setdefault("ours, L1", []).append([candidate["entry_id"] for candidate in found.candidates])
     for mode in ("guarded", "strict", "off"):
         options = LookupOptions(k=10, filter_mode=mode, l1_timeout=60)
         graph = create_lookup_knowledge_graph(kb, record=None, options=options)

@@ -1,9 +1,9 @@
-"""From a folder of Markdown files to entries, and from an entry to passages. Nothing is dropped without a problem."""
+"""From a folder of Markdown files to entries. Nothing is dropped without a problem."""
 
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,15 +40,6 @@ class Entry:
     keywords: tuple[str, ...]
     categories: tuple[str, ...]
     entities: tuple[str, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A piece of an entry, small enough to embed; `heading` is the path of headings above it, joined by " > "."""
-
-    number: int
-    heading: str
     text: str
 
 
@@ -254,7 +245,7 @@ def visible_text(body: str) -> str:
     """Return what a reader sees: no HTML comments, embedded images or module lines, but code blocks untouched."""
     return "".join(
         block if is_code else _DATA_URI.sub("", _without_module_lines(_COMMENT.sub(_kept_code, block)))
-        for is_code, block in _blocks(body)
+        for is_code, block in fenced_blocks(body)
     )
 
 
@@ -267,7 +258,7 @@ def _without_module_lines(block: str) -> str:
     return "".join(line for line in block.splitlines(keepends=True) if not _MODULE_LINE.fullmatch(line))
 
 
-def _blocks(body: str) -> Iterator[tuple[bool, str]]:
+def fenced_blocks(body: str) -> Iterator[tuple[bool, str]]:
     """Split Markdown into runs of lines, each marked as inside a code fence or not."""
     run: list[str] = []
     fence: str | None = None
@@ -288,7 +279,7 @@ def sections(body: str) -> Iterator[tuple[int, str, str]]:
     """Yield (heading level, heading, text below it) in order; the text before the first heading has level 0."""
     level, heading = 0, ""
     lines: list[str] = []
-    for is_code, block in _blocks(body):
+    for is_code, block in fenced_blocks(body):
         for line in block.splitlines(keepends=True):
             found = None if is_code else _HEADING.match(line.rstrip("\n"))
             if found:
@@ -297,37 +288,3 @@ def sections(body: str) -> Iterator[tuple[int, str, str]]:
             else:
                 lines.append(line)
     yield level, heading, "".join(lines)
-
-
-def split_passages(entry: Entry, *, size: int, length: Callable[[str], int]) -> list[Passage]:
-    """Split an entry at its headings into passages of at most `size`, as `length` measures text.
-
-    Short neighbouring sections share a passage, with their headings in its text; a long section is cut into pieces at
-    paragraphs, lines or words. An entry without text gives one passage, its title.
-    """
-    from langchain_text_splitters import Language, RecursiveCharacterTextSplitter  # noqa: PLC0415  (0.3 s)
-
-    markdown = RecursiveCharacterTextSplitter.get_separators_for_language(Language.MARKDOWN)
-    splitter = RecursiveCharacterTextSplitter(
-        separators=[*markdown[1:-1], "。", "，", ""],
-        is_separator_regex=True,
-        keep_separator="end",
-        chunk_size=size,
-        chunk_overlap=0,
-        length_function=length,
-    )
-    pieces: list[tuple[str, str]] = []
-    path: list[tuple[int, str]] = []
-    for level, heading, text in sections(visible_text(entry.text)):
-        if heading:
-            path = [step for step in path if step[0] < level] + [(level, one_line(heading))]
-        above = " > ".join(title for _, title in path)
-        body = text.strip()
-        last = pieces[-1][1] if pieces else ""
-        together = f"{last}\n\n{'#' * level} {heading}\n\n{body}" if heading else body
-        if last and length(together) <= size:
-            pieces[-1] = (pieces[-1][0], together)
-        elif body:
-            pieces += [(above, piece.strip()) for piece in splitter.split_text(body) if piece.strip()]
-    pieces = pieces or [("", entry.title)]
-    return [Passage(number, heading, text) for number, (heading, text) in enumerate(pieces)]

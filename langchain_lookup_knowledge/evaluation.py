@@ -18,6 +18,8 @@ DEPTH = 10
 METRICS = ("success@1", "success@5", "MRR@10", "nDCG@10", "recall@10")
 RESAMPLES = 1000
 L1_SECONDS = 60.0
+L1_DEPTH = 200
+"""Candidates read to rank them by similarity alone: all that a search can find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _l1_rankings(
 ) -> dict[str, dict[str, list[str]]]:
     if any(results[question.id]["l1"]["status"] not in ("ok", "empty") for question in questions):
         return {}
-    found = {question.id: kb.retrieve(question.query, [None])[0] for question in questions}
+    found = {q.id: kb.retrieve(q.query, [None], limit=L1_DEPTH)[0].candidates for q in questions}
     hybrid = {i: [candidate["entry_id"] for candidate in candidates] for i, candidates in found.items()}
     dense = {
         i: [

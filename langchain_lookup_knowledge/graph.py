@@ -27,8 +27,8 @@ from langchain_lookup_knowledge.errors import (
     StoreTimeout,
     StoreUnreachable,
 )
-from langchain_lookup_knowledge.filters import best_similarity, choose_filter, hides_better
-from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
+from langchain_lookup_knowledge.filters import choose_filter, hides_better
+from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, Retrieved
 from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder, storable
 from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.types import (
@@ -203,25 +203,26 @@ class _Steps:
         started = time.perf_counter()
         try:
             query = state["query"]
-            answers = call_with_deadline(lambda: self.kb.retrieve(query, categories), self.options.l1_timeout)
+            found = call_with_deadline(lambda: self._retrieve(query, categories), self.options.l1_timeout)
         except LookupKnowledgeError as error:
             return {"l1": self._failure(_failure_status(error), str(error), started)}
         except Exception as error:  # noqa: BLE001  (whatever it is, L0 still answers; its text may hold a secret)
             return {"l1": self._failure("failed", f"unexpected {type(error).__name__}", started)}
-        threshold = self.options.min_similarity if self.kb.understands(query) else None
-        kept = [merging.above(answer, threshold) for answer in answers]
-        most = self.options.k + SPARE_CANDIDATES
-        update: LookupState = {"candidates": kept[0][:most], "l1": self._report(query, answers[0], kept[0], started)}
-        if len(kept) > 1:
-            update["unfiltered"] = kept[1][:most]
+        update: LookupState = {"candidates": found[0].candidates, "l1": self._report(query, found[0], started)}
+        if len(found) > 1:
+            update["unfiltered"] = found[1].candidates
         return update
 
-    def _report(self, query: str, found: list[Candidate], kept: list[Candidate], started: float) -> L1Report:
-        if kept:
-            return _l1_report("ok", self._caveat(query), len(kept), started)
-        if found:
-            best = best_similarity(found)
-            reason = f"best similarity {best:.3f} is under min_similarity {self.options.min_similarity}"
+    def _retrieve(self, query: str, categories: list[str | None]) -> list[Retrieved]:
+        limit = self.options.k + SPARE_CANDIDATES
+        return self.kb.retrieve(query, categories, limit=limit, min_similarity=self.options.min_similarity)
+
+    def _report(self, query: str, found: Retrieved, started: float) -> L1Report:
+        if found.candidates:
+            return _l1_report("ok", self._caveat(query), found.entries, started)
+        if found.best_similarity is not None:
+            best = f"best similarity {found.best_similarity:.3f}"
+            reason = f"{best} is under min_similarity {self.options.min_similarity}"
             return _l1_report("below_threshold", reason, started=started)
         return _l1_report("empty", "no passage was found", started=started)
 

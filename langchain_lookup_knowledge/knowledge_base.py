@@ -8,9 +8,9 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -19,10 +19,12 @@ from urllib.parse import urlsplit, urlunsplit
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, merging
-from langchain_lookup_knowledge.documents import Entry, Passage, category_key, read_folder, split_passages, visible_text
+from langchain_lookup_knowledge.documents import Entry, category_key, read_folder, visible_text
 from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, IndexMissing, StoreError, StoreUnreachable
 from langchain_lookup_knowledge.hints import HintIndex
+from langchain_lookup_knowledge.passages import Passage, split_passages
 from langchain_lookup_knowledge.stores import (
+    CATEGORY_FIELD,
     INDEX_COMMAND,
     PAYLOAD_VERSION,
     REBUILD_COMMAND,
@@ -57,6 +59,15 @@ class SyncReport:
     embedded: int
     renewed: int
     removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """What L1 found: the best candidates, how many entries reach the least similarity asked for, and the best of all."""
+
+    candidates: list[Candidate]
+    entries: int
+    best_similarity: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +326,12 @@ class KnowledgeBase:
             what = "; ".join(f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing)
             raise StoreError(f"the index was built with another {what}: {REBUILD_COMMAND}")
 
-    def retrieve(self, query: str, categories: Sequence[str | None]) -> list[list[Candidate]]:
-        """Return L1's candidates for each category (None: unfiltered), in one round trip to the index.
+    def retrieve(
+        self, query: str, categories: Sequence[str | None], *, limit: int, min_similarity: float | None = None
+    ) -> list[Retrieved]:
+        """Return what L1 finds in each category (None: in all), at most `limit` candidates each, in one search.
+
+        Where the embedding model does not know the script of the query, its similarities take no part.
 
         Raises:
             EmbeddingError: the query cannot be embedded.
@@ -327,21 +342,26 @@ class KnowledgeBase:
         if self.building and self.index.fingerprint() is None:
             raise IndexMissing(self.building)
         vector = embeddings.embed_query(self.embedding, query)
-        keys = [None if category is None else category_key(category) for category in categories]
+        filters = [[(CATEGORY_FIELD, [category_key(category)])] if category else [] for category in categories]
         try:
-            answers = self.index.search(vector, query, keys, SEARCH_LIMIT)
+            answer = self.index.search(vector, query, filters, SEARCH_LIMIT)
         except StoreUnreachable:
             raise
         except StoreError:
             self._diagnose(len(vector))
             raise
-        ours = _brand(self._fingerprint(len(vector)))
-        if any(hit.payload["metadata"].get("fingerprint") != ours for lists in answers for hit in lists["dense"][:1]):
+        if not self.understands(query):
+            min_similarity = None
+            answer = replace(answer, lists=[{**lists, "dense": []} for lists in answer.lists])
+        ranked = [merging.fuse(lists) for lists in answer.lists]
+        kept = [merging.above(entries, min_similarity) for entries in ranked]
+        stored = answer.payloads({entry.point_id for entries in kept for entry in entries[:limit]})
+        brand = _brand(self._fingerprint(len(vector)))
+        ours = {i: payload for i, payload in stored.items() if payload["metadata"].get("fingerprint") == brand}
+        if len(ours) < len(stored):
             self._diagnose(len(vector))
         self._look_again()
-        if not self.understands(query):
-            answers = [{name: hits for name, hits in lists.items() if name != "dense"} for lists in answers]
-        return [merging.fuse(lists) for lists in answers]
+        return [_retrieved(*found, ours, limit) for found in zip(ranked, kept, strict=True)]
 
     def understands(self, text: str) -> bool:
         """Say whether the embedding model knows the script of a text; else its similarities mean nothing and are dropped."""
@@ -490,6 +510,16 @@ def remembered_index(settings: dict[str, Any], data_folder: Path, *, api_key: st
         except TypeError as error:
             raise DocumentError("settings.json holds an index that cannot be used: delete it") from error
     return EmbeddedIndex(data_folder / "index")
+
+
+def _retrieved(
+    ranked: Sequence[merging.RankedEntry],
+    kept: Sequence[merging.RankedEntry],
+    stored: Mapping[merging.PointId, Mapping[str, Any]],
+    limit: int,
+) -> Retrieved:
+    shown = [merging.candidate(entry, stored[entry.point_id]) for entry in kept[:limit] if entry.point_id in stored]
+    return Retrieved(shown, len(kept), max((e.similarity for e in ranked if e.similarity is not None), default=None))
 
 
 def _digest(entry: Entry) -> str:

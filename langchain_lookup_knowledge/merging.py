@@ -1,9 +1,10 @@
 """From ranked lists to candidates, from hints and candidates to matches, and what the result may claim."""
 
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_lookup_knowledge.filters import NO_SIMILARITY, best_similarity
 from langchain_lookup_knowledge.types import (
@@ -27,6 +28,9 @@ SNIPPET_CHARS = 1000
 """Most characters of a snippet; a passage fits whole."""
 
 
+PointId = uuid.UUID | str | int
+
+
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """Dense cosines from which a result may claim medium and high relevance; `calibrated` for the model in use or not."""
@@ -36,20 +40,25 @@ class Thresholds:
     calibrated: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A passage in a ranked list: the payload stored with it and its score in that list."""
+class Hit(NamedTuple):
+    """A passage in a ranked list: the id of its point, its entry, and its score in that list."""
 
-    payload: Mapping[str, Any]
+    point_id: PointId
+    entry_id: str
     score: float
 
-    @property
-    def entry_id(self) -> str:
-        return str(self.payload["metadata"]["entry_id"])
+
+class RankedEntry(NamedTuple):
+    """An entry after fusion: its score, 0 to 1, its dense cosine, if it has one, and the passage to show."""
+
+    entry_id: str
+    score: float
+    similarity: float | None
+    point_id: PointId
 
 
-def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[Candidate]:
-    """Return one candidate an entry, best first, by a weighted sum of its scores, each relative to the best of its list.
+def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[RankedEntry]:
+    """Return the entries of ranked lists, best first, by a weighted sum of its scores, each relative to the best of its list.
 
     `score = sum(weight * score / best score in the list) / sum(weights)`, 0 to 1, over the four lists, with 0 for a list that
     does not have the entry; of its passages in a list, the best counts. A convex combination of scores ranks better than
@@ -66,7 +75,7 @@ def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[Candidate]:
     shown = {**best["frontmatter"], **best["entry"], **best["passage"], **best["dense"]}
     dense = best["dense"]
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))
-    return [_candidate(shown[i], scores[i] / total, dense[i].score if i in dense else None) for i in order]
+    return [RankedEntry(i, scores[i] / total, dense[i].score if i in dense else None, shown[i].point_id) for i in order]
 
 
 def _best_by_entry(hits: Sequence[Hit]) -> dict[str, Hit]:
@@ -76,25 +85,26 @@ def _best_by_entry(hits: Sequence[Hit]) -> dict[str, Hit]:
     return best
 
 
-def _candidate(hit: Hit, score: float, similarity: float | None) -> Candidate:
-    metadata = hit.payload["metadata"]
+def candidate(entry: RankedEntry, payload: Mapping[str, Any]) -> Candidate:
+    """Return a ranked entry with what is stored of the passage to show."""
+    metadata, similarity = payload["metadata"], entry.similarity
     return {
-        "entry_id": hit.entry_id,
+        "entry_id": entry.entry_id,
         "title": metadata["title"],
         "categories": list(metadata["categories"]),
         "source": metadata["source"],
         "heading": metadata["heading"],
-        "text": hit.payload["page_content"],
-        "score": round(score, 6),
+        "text": payload["page_content"],
+        "score": round(entry.score, 6),
         "similarity": None if similarity is None else round(similarity, 6),
     }
 
 
-def above(candidates: Sequence[Candidate], min_similarity: float | None) -> list[Candidate]:
-    """Return the candidates whose dense cosine reaches `min_similarity`; with None, all."""
+def above(ranked: Sequence[RankedEntry], min_similarity: float | None) -> list[RankedEntry]:
+    """Return the entries whose dense cosine reaches `min_similarity`; with None, all."""
     if min_similarity is None:
-        return list(candidates)
-    return [c for c in candidates if c["similarity"] is not None and c["similarity"] >= min_similarity]
+        return list(ranked)
+    return [entry for entry in ranked if entry.similarity is not None and entry.similarity >= min_similarity]
 
 
 def merge(

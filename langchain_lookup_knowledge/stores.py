@@ -11,12 +11,12 @@ import shutil
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
@@ -25,13 +25,13 @@ from langchain_lookup_knowledge.errors import (
     StoreTimeout,
     StoreUnreachable,
 )
-from langchain_lookup_knowledge.merging import Hit
+from langchain_lookup_knowledge.merging import Hit, PointId
 
 if TYPE_CHECKING:
     import qdrant_edge
     from qdrant_client import QdrantClient
 
-PAYLOAD_VERSION = 2
+PAYLOAD_VERSION = 3
 SPARSE_VECTORS = ("passage", "entry", "frontmatter")
 CATEGORY_FIELD = "metadata.categories_key"
 ENTRY_FIELD = "metadata.entry_id"
@@ -44,6 +44,8 @@ REBUILD_COMMAND = "run `lookup-knowledge index --rebuild` on the knowledge folde
 _POINT_NAMESPACE = uuid.UUID("5f4c2c9e-8d0f-5c57-9d6b-6f2f6f0a7a51")
 
 Ranked = dict[str, list[Hit]]
+Conditions = Sequence[tuple[str, Sequence[str]]]
+"""A filter: each of these payload fields has one of these values. None at all lets every passage through."""
 Fingerprint = Mapping[str, str | int]
 
 
@@ -61,6 +63,18 @@ class Point:
     def id(self) -> str:
         """The id of the passage, the same in every index."""
         return str(uuid.uuid5(_POINT_NAMESPACE, f"{self.entry_id}\n{self.number}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The ranked lists under each filter, and a way to read what is stored with some of their passages.
+
+    Of most passages only the rank is needed, and reading all payloads costs more than the search.
+    """
+
+    lists: list[Ranked]
+    payloads: Callable[[Collection[PointId]], dict[PointId, Mapping[str, Any]]]
+    """Returns `page_content` and `metadata` by point id, of the state that was searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +112,8 @@ class VectorIndex(Protocol):
         `anew` starts from nothing, whatever was there, in whatever state.
         """
 
-    def search(self, dense: Sequence[float], text: str, categories: Sequence[str | None], limit: int) -> list[Ranked]:
-        """Return the ranked lists for each category key (None: unfiltered), all in one round trip."""
+    def search(self, dense: Sequence[float], text: str, filters: Sequence[Conditions], limit: int) -> Answer:
+        """Return the ranked lists under each filter, all in one round trip; a list has at most `limit` passages."""
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -113,6 +127,14 @@ def _bm25() -> "qdrant_edge.Bm25":
 
 
 _MANIFEST = {"fingerprint": dict, "digests": dict, "points": int}
+
+
+class _OpenShard(NamedTuple):
+    """A generation that is open in a process, with the entries of the points that searches have met so far."""
+
+    key: tuple[int, str]
+    shard: "qdrant_edge.EdgeShard"
+    entry_ids: dict[PointId, str]
 
 
 _INHERITED: list[Any] = []
@@ -132,7 +154,7 @@ class EmbeddedIndex:
         self._folder = folder
         self._pointer = folder / "CURRENT"
         self._lock = threading.Lock()
-        self._open: tuple[tuple[int, str], qdrant_edge.EdgeShard] | None = None
+        self._open: _OpenShard | None = None
 
     def _generation(self) -> Path | None:
         try:
@@ -145,7 +167,7 @@ class EmbeddedIndex:
 
     def warm(self) -> None:
         _bm25()
-        self._shard()
+        self._opened()
 
     def fingerprint(self) -> Fingerprint | None:
         contents = self.contents()
@@ -227,57 +249,82 @@ class EmbeddedIndex:
             if old not in kept:
                 shutil.rmtree(old, ignore_errors=True)
 
-    def _shard(self) -> "qdrant_edge.EdgeShard":
+    def _opened(self) -> _OpenShard:
         generation = self._generation()
         if generation is None:
             raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
         with self._lock:
             key = (os.getpid(), generation.name)  # the threads of a shard do not follow into a forked child
-            if self._open is not None and self._open[0][0] != key[0]:
+            if self._open is not None and self._open.key[0] != key[0]:
                 _INHERITED.append(self._open)
-            if self._open is None or self._open[0] != key:
+            if self._open is None or self._open.key != key:
                 with _translated("the index cannot be opened"):
                     shard = _load(generation / "shard")
                 if shard.info().points_count != self._manifest(generation)["points"]:
                     raise StoreError(f"the index is damaged: {REBUILD_COMMAND}")
-                self._open = (key, shard)
-            return self._open[1]
+                self._open = _OpenShard(key, shard, {})
+            return self._open
 
-    def search(self, dense: Sequence[float], text: str, categories: Sequence[str | None], limit: int) -> list[Ranked]:
+    def search(self, dense: Sequence[float], text: str, filters: Sequence[Conditions], limit: int) -> Answer:
         import qdrant_edge as edge  # noqa: PLC0415
 
-        shard = self._shard()
+        opened = self._opened()
         sparse = _bm25().embed_query(text)
         names = ("dense", *(SPARSE_VECTORS if sparse.indices else ()))
         requests = [
             edge.QueryRequest(
                 query=edge.Query.Nearest(list(dense) if name == "dense" else sparse, using=name),
-                filter=_edge_filter(CATEGORY_FIELD, category) if category is not None else None,
+                filter=_edge_filter(*conditions) if conditions else None,
                 limit=limit,
-                with_payload=True,
+                with_payload=False,
             )
-            for category in categories
+            for conditions in filters
             for name in names
         ]
         with _translated("the index cannot be searched"):
-            answers = shard.query_batch(edge.QueryBatchRequest(requests))
-        return _by_category(categories, names, [_hits(found) for found in answers])
+            answers = opened.shard.query_batch(edge.QueryBatchRequest(requests))
+            self._learn(opened, {point.id for points in answers for point in points} - opened.entry_ids.keys())
+        lists = [[(point.id, opened.entry_ids.get(point.id), point.score) for point in points] for points in answers]
+        return Answer(_by_filter(len(filters), names, lists), partial(_stored, opened.shard))
+
+    def _learn(self, opened: _OpenShard, unknown: Collection[PointId]) -> None:
+        """Look up the entries of points met for the first time: reading their payloads at each search costs far more."""
+        import qdrant_edge as edge  # noqa: PLC0415
+
+        if unknown:
+            selected = edge.PayloadSelector.Include([ENTRY_FIELD])
+            records = opened.shard.retrieve(list(unknown), with_payload=selected, with_vector=False)
+            opened.entry_ids.update((record.id, entry_id) for record in records if (entry_id := _entry_id(record)))
 
     def close(self) -> None:
         with self._lock:
             self._open = None
 
 
-def _hits(points: Iterable[Any]) -> list[Hit]:
-    """Return what can be used of the points found: a score that is a number, and a payload of this package's."""
-    return [Hit(p.payload, p.score) for p in points if math.isfinite(p.score) and "metadata" in (p.payload or {})]
+def _stored(shard: "qdrant_edge.EdgeShard", point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
+    with _translated("the index cannot be read"):
+        records = shard.retrieve(list(point_ids), with_payload=True, with_vector=False)
+        return {record.id: record.payload or {} for record in records}
 
 
-def _by_category(categories: Sequence[str | None], names: Sequence[str], answers: Sequence[list[Hit]]) -> list[Ranked]:
-    width = len(names)
-    if len(answers) != width * len(categories):
+def _entry_id(point: Any) -> str | None:
+    """Return the entry of a point; None of one that is not this package's."""
+    metadata = (point.payload or {}).get("metadata")
+    entry_id = metadata.get("entry_id") if isinstance(metadata, Mapping) else None
+    return entry_id if isinstance(entry_id, str) else None
+
+
+def _by_filter(
+    filters: int, names: Sequence[str], lists: Sequence[Sequence[tuple[PointId, str | None, float]]]
+) -> list[Ranked]:
+    """Return the named lists of each filter, without points of others and scores that are not numbers."""
+    if len(lists) != len(names) * filters:
         raise StoreError("the index answered another number of searches than it was sent")
-    return [dict(zip(names, answers[i * width :][:width], strict=True)) for i in range(len(categories))]
+    hits = [
+        [Hit(i, entry_id, score) for i, entry_id, score in found if entry_id and math.isfinite(score)]
+        for found in lists
+    ]
+    return [dict(zip(names, hits[i * len(names) :][: len(names)], strict=True)) for i in range(filters)]
 
 
 def write_durably(path: Path, text: str) -> None:
@@ -335,7 +382,7 @@ def _apply(shard: "qdrant_edge.EdgeShard", removed: Iterable[str], points: Itera
     import qdrant_edge as edge  # noqa: PLC0415
 
     for entry_id in removed:
-        shard.update(edge.UpdateOperation.delete_points_by_filter(_edge_filter(ENTRY_FIELD, entry_id)))
+        shard.update(edge.UpdateOperation.delete_points_by_filter(_edge_filter((ENTRY_FIELD, [entry_id]))))
     for batch in points:
         shard.update(
             edge.UpdateOperation.upsert_points(
@@ -354,10 +401,12 @@ def _apply(shard: "qdrant_edge.EdgeShard", removed: Iterable[str], points: Itera
         )
 
 
-def _edge_filter(field: str, value: str) -> "qdrant_edge.Filter":
+def _edge_filter(*conditions: tuple[str, Sequence[str]]) -> "qdrant_edge.Filter":
     import qdrant_edge as edge  # noqa: PLC0415
 
-    return edge.Filter(must=[edge.FieldCondition(key=field, match=edge.MatchValue(value=value))])
+    return edge.Filter(
+        must=[edge.FieldCondition(key=field, match=edge.MatchAny(any=list(values))) for field, values in conditions]
+    )
 
 
 @contextmanager
@@ -520,7 +569,7 @@ class QdrantIndex:
         for batch in points:
             self.client.upsert(self.collection, [_server_point(point) for point in batch], wait=True)
         for entry_id in removed:  # last, so that an entry is never missing while it is renewed
-            old = _server_filter(ENTRY_FIELD, entry_id)
+            old = _server_filter((ENTRY_FIELD, [entry_id]))
             if entry_id in contents.digests:
                 new = models.MatchValue(value=contents.digests[entry_id])
                 old.must_not = [models.FieldCondition(key=DIGEST_FIELD, match=new)]
@@ -542,7 +591,7 @@ class QdrantIndex:
             for field in INDEXED_FIELDS:
                 self.client.create_payload_index(self.collection, field, models.PayloadSchemaType.KEYWORD)
 
-    def search(self, dense: Sequence[float], text: str, categories: Sequence[str | None], limit: int) -> list[Ranked]:
+    def search(self, dense: Sequence[float], text: str, filters: Sequence[Conditions], limit: int) -> Answer:
         from qdrant_client import models  # noqa: PLC0415
 
         encoded = _bm25().embed_query(text)
@@ -552,15 +601,20 @@ class QdrantIndex:
             models.QueryRequest(
                 query=list(dense) if name == "dense" else sparse,
                 using=name,
-                filter=_server_filter(CATEGORY_FIELD, category) if category is not None else None,
+                filter=_server_filter(*conditions) if conditions else None,
                 limit=limit,
-                with_payload=True,
+                with_payload=[ENTRY_FIELD],
             )
-            for category in categories
+            for conditions in filters
             for name in names
         ]
         answers = self._call(lambda: self.client.query_batch_points(self.collection, requests))
-        return _by_category(categories, names, [_hits(answer.points) for answer in answers])
+        lists = [[(point.id, _entry_id(point), point.score) for point in answer.points] for answer in answers]
+        return Answer(_by_filter(len(filters), names, lists), self._stored)
+
+    def _stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
+        records = self._call(lambda: self.client.retrieve(self.collection, list(point_ids), with_payload=True))
+        return {record.id: record.payload for record in records}
 
     def close(self) -> None:
         with self._lock:
@@ -569,10 +623,12 @@ class QdrantIndex:
             client.close()
 
 
-def _server_filter(field: str, value: str) -> Any:
+def _server_filter(*conditions: tuple[str, Sequence[str]]) -> Any:
     from qdrant_client import models  # noqa: PLC0415
 
-    return models.Filter(must=[models.FieldCondition(key=field, match=models.MatchValue(value=value))])
+    return models.Filter(
+        must=[models.FieldCondition(key=field, match=models.MatchAny(any=list(values))) for field, values in conditions]
+    )
 
 
 def _server_point(point: Point) -> Any:

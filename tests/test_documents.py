@@ -6,7 +6,7 @@ import time
 import pytest
 from conftest import write_files
 
-from langchain_lookup_knowledge.documents import category_key, read_folder, sections, split_passages, visible_text
+from langchain_lookup_knowledge.documents import category_key, read_folder, sections, visible_text
 from langchain_lookup_knowledge.errors import DocumentError
 from langchain_lookup_knowledge.types import FrontmatterFields
 
@@ -207,20 +207,3 @@ def test_a_long_heading_is_read_in_linear_time():
 
 def test_category_key_folds_case_width_and_blanks():
     assert category_key("  Ｂilling \t Desk ") == category_key("billing desk")
-
-
-def test_passages_follow_headings_and_size(tmp_path):
-    long = "\n\n".join(f"Paragraph {i} " + "word " * 20 for i in range(10))
-    entry, _ = read(tmp_path, f"---\ntitle: T\n---\nIntro.\n\n# One\n\n## Two\n\n{long}\n\n# Three\n\nEnd.\n")
-    passages = split_passages(entry, size=300, length=len)
-    assert [passage.number for passage in passages] == list(range(len(passages)))
-    assert all(len(passage.text) <= 300 for passage in passages)
-    assert passages[0].text.startswith("Intro.")
-    assert passages[1].heading == "One > Two"
-    assert "Paragraph 9" in " ".join(passage.text for passage in passages)
-    assert passages[-1].text.endswith("End.")
-
-
-def test_an_entry_without_text_is_one_passage(tmp_path):
-    entry, _ = read(tmp_path, "---\ntitle: Only a title\n---\n")
-    assert [passage.text for passage in split_passages(entry, size=300, length=len)] == ["Only a title"]

@@ -243,7 +243,7 @@ def test_a_child_forked_after_a_lookup_looks_up(folder):
 
 
 def test_an_unexpected_failure_of_l1_leaves_l0(kb, ask, monkeypatch):
-    monkeypatch.setattr(kb, "retrieve", lambda query, categories: {}["sk-SECRET"])
+    monkeypatch.setattr(kb, "retrieve", lambda *_, **options: {}["sk-SECRET"])
     result = ask("refund")
     assert (result["l1"]["status"], result["l1"]["reason"]) == ("failed", "unexpected KeyError")
     assert result["primary"]["entry_id"] == "billing/refunds.md"

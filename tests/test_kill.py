@@ -49,5 +49,5 @@ def test_kill_during_sync(tmp_path):
             assert kb.sync().embedded == 0
             result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "edition of entry7"})
             assert {match["snippet"].split()[0] for match in result["matches"]} == {f"edition{round_}"}
-            assert kb.index._shard().info().points_count == len(kb.entries)
+            assert kb.index._opened().shard.info().points_count == len(kb.entries)
         assert len(list((folder / ".lookup-knowledge/index").glob("generation-*"))) <= 2

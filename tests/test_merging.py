@@ -2,21 +2,23 @@
 
 import pytest
 
+from langchain_lookup_knowledge import merging
 from langchain_lookup_knowledge.filters import choose_filter, hides_better
 from langchain_lookup_knowledge.graph import no_hints
-from langchain_lookup_knowledge.merging import Hit, Thresholds, above, assess, fuse, layer, merge, shorten
+from langchain_lookup_knowledge.merging import Hit, RankedEntry, Thresholds, above, assess, fuse, layer, merge, shorten
 
 NO_HINTS = no_hints()
 THRESHOLDS = Thresholds(medium=0.4, high=0.6)
 
 
 def hit(entry_id, score=0.5, number=0):
-    metadata = {"entry_id": entry_id, "title": entry_id.upper(), "categories": [], "source": entry_id, "heading": ""}
-    return Hit({"page_content": f"{entry_id} {number}", "metadata": metadata}, score)
+    return Hit(number, entry_id, score)
 
 
 def candidate(entry_id, similarity=0.5, score=0.01):
-    return fuse({"dense": [hit(entry_id, similarity or 0.0)]})[0] | {"similarity": similarity, "score": score}
+    metadata = {"title": entry_id.upper(), "categories": [], "source": entry_id, "heading": ""}
+    ranked = RankedEntry(entry_id, score, similarity, 0)
+    return merging.candidate(ranked, {"page_content": f"text of {entry_id}", "metadata": metadata})
 
 
 def hints(*entries, specific=True, domains=()):
@@ -39,30 +41,30 @@ def excerpt(entry_id):
 
 def test_fusion_is_the_weighted_sum_of_scores_relative_to_the_best_of_each_list():
     fused = fuse({"dense": [hit("a", 0.6), hit("b", 0.3)], "entry": [hit("b", 12.0)], "frontmatter": [hit("a", 7.0)]})
-    assert {c["entry_id"]: c["score"] for c in fused} == {
+    assert {entry.entry_id: entry.score for entry in fused} == {
         "a": pytest.approx((2.0 + 0.3) / 3.8, abs=1e-6),
         "b": pytest.approx((2.0 * 0.5 + 1.0) / 3.8, abs=1e-6),
     }
-    assert ids(fused) == ["a", "b"]
+    assert [entry.entry_id for entry in fused] == ["a", "b"]
 
 
 def test_similarities_of_zero_or_less_add_nothing():
     fused = fuse({"dense": [hit("a", 0.0), hit("b", -0.2)], "entry": [hit("b", 1.0)]})
-    assert [(c["entry_id"], c["score"]) for c in fused] == [("b", pytest.approx(1 / 3.8, abs=1e-6)), ("a", 0.0)]
+    assert [(entry.entry_id, entry.score) for entry in fused] == [("b", pytest.approx(1 / 3.8, abs=1e-6)), ("a", 0.0)]
 
 
 def test_passages_of_one_entry_count_once_and_the_best_is_shown():
     (fused,) = fuse({"dense": [hit("a", 0.9, 7), hit("a", 0.8, 2)], "passage": [hit("a", 12.0, 2)]})
-    assert (fused["text"], fused["similarity"]) == ("a 7", 0.9)
+    assert (fused.point_id, fused.similarity) == (7, 0.9)
 
 
 def test_a_candidate_found_by_words_alone_has_no_similarity():
     (fused,) = fuse({"dense": [], "passage": [hit("a", 12.0)]})
-    assert fused["similarity"] is None
+    assert fused.similarity is None
 
 
 def test_ties_are_broken_by_entry_id():
-    assert ids(fuse({"dense": [hit("b"), hit("a")]})) == ["a", "b"]
+    assert [entry.entry_id for entry in fuse({"dense": [hit("b"), hit("a")]})] == ["a", "b"]
 
 
 def test_without_candidates_the_hinted_entries_stand_alone():
@@ -148,9 +150,9 @@ def test_keywords_alone_never_claim_semantic_support(specific, level):
 
 
 def test_min_similarity_drops_what_is_less_similar_or_of_unknown_similarity():
-    candidates = [candidate("a", 0.5), candidate("b", 0.3), candidate("c", None)]
-    assert ids(above(candidates, 0.5)) == ["a"]
-    assert ids(above(candidates, None)) == ["a", "b", "c"]
+    ranked = [RankedEntry("a", 1.0, 0.5, 1), RankedEntry("b", 1.0, 0.3, 2), RankedEntry("c", 1.0, None, 3)]
+    assert above(ranked, 0.5) == ranked[:1]
+    assert above(ranked, None) == ranked
 
 
 @pytest.mark.parametrize(

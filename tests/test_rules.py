@@ -11,9 +11,9 @@ class WatchedIndex(EmbeddedIndex):
         super().__init__(folder)
         self.filters = []
 
-    def search(self, dense, text, categories, limit):
-        self.filters.append(list(categories))
-        return super().search(dense, text, categories, limit)
+    def search(self, dense, text, filters, limit):
+        self.filters.append(filters)
+        return super().search(dense, text, filters, limit)
 
 
 def watch(kb):

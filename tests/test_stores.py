@@ -8,7 +8,7 @@ import time
 import pytest
 
 from langchain_lookup_knowledge import QdrantIndex, StoreError
-from langchain_lookup_knowledge.stores import Contents, EmbeddedIndex, Point
+from langchain_lookup_knowledge.stores import CATEGORY_FIELD, Contents, EmbeddedIndex, Point, _by_filter
 
 FINGERPRINT = {"model": "m", "dimensions": 4, "passage_tokens": 200, "payload": 1}
 
@@ -39,6 +39,13 @@ def index(request, tmp_path):
     made.close()
 
 
+def texts(answer, name="dense"):
+    """Return the texts of the passages in a list of the first filter's."""
+    ids = [hit.point_id for hit in answer.lists[0][name]]
+    payloads = answer.payloads(ids)
+    return [payloads[point_id]["page_content"] for point_id in ids]
+
+
 def found(ranked, name):
     return [hit.entry_id for hit in ranked[name]]
 
@@ -50,16 +57,17 @@ def test_an_index_never_written_has_no_contents(index):
 def test_what_is_written_is_found(index):
     index.write(contents("one", "two"), [], [POINTS])
     assert index.contents() == contents("one", "two")
-    (ranked,) = index.search([0.9, 0.1, 0, 0], "vpn", [None], 10)
+    answer = index.search([0.9, 0.1, 0, 0], "vpn", [[]], 10)
+    (ranked,) = answer.lists
     assert found(ranked, "dense") == ["one", "one", "two"]
     assert ranked["dense"][0].score == pytest.approx(0.9938837, abs=1e-5)
     assert found(ranked, "passage") == found(ranked, "entry") == found(ranked, "frontmatter") == ["two"]
-    assert ranked["passage"][0].payload["page_content"] == "vpn client"
+    assert texts(answer, "passage") == ["vpn client"]
 
 
 def test_a_filter_and_a_probe_go_in_one_request(index):
     index.write(contents("one", "two"), [], [POINTS])
-    filtered, unfiltered = index.search([1, 0, 0, 0], "refund", ["b", None], 10)
+    filtered, unfiltered = index.search([1, 0, 0, 0], "refund", [[(CATEGORY_FIELD, ["b"])], []], 10).lists
     assert found(filtered, "dense") == ["two"]
     assert found(filtered, "passage") == []
     assert found(unfiltered, "dense")[0] == "one"
@@ -67,13 +75,13 @@ def test_a_filter_and_a_probe_go_in_one_request(index):
 
 def test_a_category_that_does_not_exist_finds_nothing(index):
     index.write(contents("one", "two"), [], [POINTS])
-    (ranked,) = index.search([1, 0, 0, 0], "refund", ["nowhere"], 10)
+    (ranked,) = index.search([1, 0, 0, 0], "refund", [[(CATEGORY_FIELD, ["nowhere"])]], 10).lists
     assert not any(ranked.values())
 
 
 def test_a_query_without_words_is_searched_by_its_vector_alone(index):
     index.write(contents("one", "two"), [], [POINTS])
-    (ranked,) = index.search([1, 0, 0, 0], "?", [None], 1)
+    (ranked,) = index.search([1, 0, 0, 0], "?", [[]], 1).lists
     assert list(ranked) == ["dense"]
 
 
@@ -85,7 +93,7 @@ def test_an_entry_that_shrank_or_went_leaves_no_passage(index):
     renewed.payload["metadata"] |= {"digest": "new", "passages": 1}
     after = Contents(FINGERPRINT, {"one": "new"})
     index.write(after, ["one", "two"], [[renewed]])
-    (ranked,) = index.search([1, 1, 1, 1], "refund vpn", [None], 10)
+    (ranked,) = index.search([1, 1, 1, 1], "refund vpn", [[]], 10).lists
     assert found(ranked, "dense") == ["one"]
     assert index.contents() == after
 
@@ -96,18 +104,16 @@ def test_an_entry_that_a_server_holds_in_part_is_not_taken_for_whole():
     assert index.contents().digests == {"one": "incomplete", "two": "two-digest"}
 
 
-def test_scores_that_are_no_numbers_and_foreign_payloads_are_left_out():
-    from types import SimpleNamespace
+@pytest.mark.parametrize("payload", [{}, {"metadata": None}, {"text": "foreign"}, {"metadata": {"entry_id": 7}}])
+def test_points_of_others_are_left_out(index, payload):
+    index.write(contents("one"), [], [[POINTS[0], dataclasses.replace(POINTS[2], payload=payload)]])
+    (ranked,) = index.search([0, 0, 1, 0], "vpn", [[]], 10).lists
+    assert {hit.entry_id for hits in ranked.values() for hit in hits} == {"one"}
 
-    from langchain_lookup_knowledge.stores import _hits
 
-    points = [
-        (float("nan"), {"metadata": {}}),
-        (0.5, None),
-        (0.4, {"text": "foreign"}),
-        (0.3, {"metadata": {"entry_id": "a"}}),
-    ]
-    assert [hit.score for hit in _hits(SimpleNamespace(score=s, payload=p) for s, p in points)] == [0.3]
+def test_scores_that_are_no_numbers_are_left_out():
+    (ranked,) = _by_filter(1, ["dense"], [[("a", "one", float("nan")), ("b", "two", 0.5)]])
+    assert found(ranked, "dense") == ["two"]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +133,7 @@ def test_lost_points_are_damage_and_not_an_empty_answer(tmp_path):
     for path in tmp_path.rglob("mutable_id_tracker.mappings"):
         path.unlink()
     with pytest.raises(StoreError, match=r"damaged|cannot be opened"):
-        EmbeddedIndex(tmp_path).search([1, 0, 0, 0], "refund", [None], 1)
+        EmbeddedIndex(tmp_path).search([1, 0, 0, 0], "refund", [[]], 1)
 
 
 def test_point_ids_are_the_same_everywhere():
@@ -137,11 +143,10 @@ def test_point_ids_are_the_same_everywhere():
 def test_a_reader_follows_the_writer(tmp_path):
     reader, writer = EmbeddedIndex(tmp_path), EmbeddedIndex(tmp_path)
     with pytest.raises(StoreError, match="there is no index: run"):
-        reader.search([1, 0, 0, 0], "refund", [None], 10)
+        reader.search([1, 0, 0, 0], "refund", [[]], 10)
     for round_ in range(4):
         writer.write(contents("one"), ["one"], [[point("one", text=f"round {round_}")]])
-        (ranked,) = reader.search([1, 0, 0, 0], "round", [None], 50)
-        assert [hit.payload["page_content"] for hit in ranked["dense"]] == [f"round {round_}"]
+        assert texts(reader.search([1, 0, 0, 0], "round", [[]], 50)) == [f"round {round_}"]
     assert len(list(tmp_path.glob("generation-*"))) == 2
 
 
@@ -165,7 +170,7 @@ def test_a_write_that_fails_leaves_the_old_state(tmp_path):
         index.write(contents("one", "two"), [], failing())
     assert index.contents() == contents("one")
     assert len(list(tmp_path.glob("generation-*"))) == 1
-    (ranked,) = EmbeddedIndex(tmp_path).search([1, 1, 1, 1], "refund", [None], 10)
+    (ranked,) = EmbeddedIndex(tmp_path).search([1, 1, 1, 1], "refund", [[]], 10).lists
     assert found(ranked, "dense") == ["one"]
 
 
@@ -177,9 +182,9 @@ def test_writing_anew_repairs_a_damaged_index_and_keeps_nothing(tmp_path):
         if path.is_file():
             path.write_bytes(b"junk")
     with pytest.raises(StoreError):
-        EmbeddedIndex(tmp_path).search([1, 0, 0, 0], "refund", [None], 10)
+        EmbeddedIndex(tmp_path).search([1, 0, 0, 0], "refund", [[]], 10)
     index.write(contents("one"), [], [[POINTS[0]]], anew=True)
-    (ranked,) = EmbeddedIndex(tmp_path).search([1, 1, 1, 1], "refund", [None], 10)
+    (ranked,) = EmbeddedIndex(tmp_path).search([1, 1, 1, 1], "refund", [[]], 10).lists
     assert found(ranked, "dense") == ["one"]
 
 
@@ -188,7 +193,7 @@ def test_writing_anew_starts_from_nothing(index):
     other = Contents({**FINGERPRINT, "model": "other"}, {"two": "two-digest"})
     index.write(other, [], [[POINTS[2]]], anew=True)
     assert index.contents() == other
-    (ranked,) = index.search([1, 1, 1, 1], "refund vpn", [None], 10)
+    (ranked,) = index.search([1, 1, 1, 1], "refund vpn", [[]], 10).lists
     assert found(ranked, "dense") == ["two"]
 
 
@@ -198,9 +203,10 @@ from langchain_lookup_knowledge.stores import EmbeddedIndex
 folder, stop = map(pathlib.Path, sys.argv[1:])
 lookups = 0
 while not stop.exists():
-    (ranked,) = EmbeddedIndex(folder).search([1, 0, 0, 0], "round", [None], 50)
-    texts = {hit.payload["page_content"] for hit in ranked["dense"]}
-    assert len(ranked["dense"]) == 20 and len(texts) == 1, texts
+    answer = EmbeddedIndex(folder).search([1, 0, 0, 0], "round", [[]], 50)
+    payloads = answer.payloads([hit.point_id for hit in answer.lists[0]["dense"]])
+    texts = {payload["page_content"] for payload in payloads.values()}
+    assert len(payloads) == 20 and len(texts) == 1, texts
     lookups += 1
 print(lookups)
 """
@@ -240,5 +246,5 @@ def test_a_collection_of_somebody_elses_is_refused():
 def test_a_server_out_of_reach_is_told_without_its_key():
     index = QdrantIndex("https://127.0.0.1:9", "kb", api_key="sk-SECRET", timeout=1)
     with pytest.raises(StoreError, match="cannot be reached") as raised:
-        index.search([1, 0, 0, 0], "x", [None], 1)
+        index.search([1, 0, 0, 0], "x", [[]], 1)
     assert "SECRET" not in str(raised.value) + repr(index)
