@@ -42,6 +42,11 @@ class Entry:
     entities: tuple[str, ...]
     text: str
 
+    @property
+    def description(self) -> str:
+        """What the frontmatter says of the entry: its title, keywords and entities, one a line."""
+        return "\n".join((self.title, *self.keywords, *self.entities))
+
 
 def category_key(category: str) -> str:
     """Return the form in which categories are compared: NFKC, case-folded, blanks trimmed and folded."""

@@ -55,6 +55,8 @@ MAX_WORKERS = 32
 SPARE_CANDIDATES = 10
 """Candidates kept in the state beyond the `k` that can become matches, for the guard and the hints to choose from."""
 TOOL_NAME = "lookup_knowledge"
+WITHOUT_L1: frozenset[L1Status] = frozenset(("failed", "timeout", "unavailable", "disabled"))
+"""States of L1 in which it had no say, so that L0 answers as well as it can alone."""
 
 T = TypeVar("T")
 
@@ -242,21 +244,22 @@ class _Steps:
         return None
 
     def merge_with_fallback(self, state: LookupState) -> LookupState:
-        hints, candidates = state["hints"], state["candidates"]
+        hints, candidates, l1 = state["hints"], state["candidates"], state["l1"]["status"]
         matches = merging.merge(
             hints,
             candidates,
             limit=self.options.k,
             excerpt=self.kb.excerpt,
+            described=self.kb.described(state["query"], self.options.k) if l1 in WITHOUT_L1 else (),
             weigh_hints=not state["filter"]["relaxed"],
         )
         thresholds = embeddings.thresholds(self.kb.embedding)
         return {
-            "status": _status(matches, state["l1"]["status"]),
-            "retrieval_layer": merging.layer(hints, candidates),
+            "status": _status(matches, l1),
+            "retrieval_layer": merging.layer(hints, candidates, matches),
             "primary": matches[0] if matches else None,
             "matches": matches,
-            "relevance": merging.assess(hints, matches, state["l1"]["status"], thresholds),
+            "relevance": merging.assess(hints, matches, l1, thresholds),
         }
 
     def record_invocation(self, state: LookupState, config: RunnableConfig) -> LookupState:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, merging
+from langchain_lookup_knowledge.descriptions import DescriptionRanking
 from langchain_lookup_knowledge.documents import Entry, category_key, read_folder, visible_text
 from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, IndexMissing, StoreError, StoreUnreachable
 from langchain_lookup_knowledge.hints import HintIndex
@@ -36,7 +37,7 @@ from langchain_lookup_knowledge.stores import (
     VectorIndex,
     write_durably,
 )
-from langchain_lookup_knowledge.types import Candidate, FrontmatterFields, Hints, Problem
+from langchain_lookup_knowledge.types import Candidate, DescribedEntry, FrontmatterFields, Hints, Problem
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -76,6 +77,7 @@ class _Knowledge:
 
     entries: dict[str, Entry]
     hints: HintIndex
+    descriptions: DescriptionRanking
     problems: list[Problem]
 
 
@@ -216,6 +218,13 @@ class KnowledgeBase:
         """Return what L0 alone finds in a query: the `hints` of a result."""
         return self._knowledge.hints.hints(query)
 
+    def described(self, query: str, limit: int) -> list[DescribedEntry]:
+        """Return the entries whose titles, keywords and entities share words with a query, best first.
+
+        Weaker than hints, since no whole term need stand in the query: it answers only where L1 cannot take part.
+        """
+        return self._knowledge.descriptions.rank(query, limit)
+
     def excerpt(self, entry_id: str) -> str:
         """Return the text of an entry as a reader sees it."""
         entry = self._knowledge.entries.get(entry_id)
@@ -241,8 +250,8 @@ class KnowledgeBase:
 
     def _read(self, hints: HintIndex) -> None:
         entries, problems = read_folder(self.folder, self.fields)
-        hints = hints.updated(entries)
-        self._knowledge = _Knowledge({entry.entry_id: entry for entry in entries}, hints, problems)
+        by_id = {entry.entry_id: entry for entry in entries}
+        self._knowledge = _Knowledge(by_id, hints.updated(entries), DescriptionRanking(entries), problems)
 
     def _write_index(
         self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False
@@ -543,8 +552,8 @@ def _brand(fingerprint: Fingerprint) -> str:
 def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float], contents: Contents) -> Point:
     sparse = {"passage": f"{entry.title}\n{passage.heading}\n{passage.text}"}
     if passage.number == 0:
-        described = "\n".join((entry.title, *entry.keywords, *entry.entities))
-        sparse |= {"entry": f"{described}\n{visible_text(entry.text)}", "frontmatter": described}
+        whole = f"{entry.description}\n{visible_text(entry.text)}"
+        sparse |= {"entry": whole, "frontmatter": entry.description}
     return Point(
         entry_id=entry.entry_id,
         number=passage.number,

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from langchain_lookup_knowledge.filters import NO_SIMILARITY, best_similarity
 from langchain_lookup_knowledge.types import (
     Candidate,
+    DescribedEntry,
     HintEntry,
     Hints,
     L1Status,
-    Layer,
     Match,
     Matched,
     Relevance,
@@ -113,20 +113,27 @@ def merge(
     *,
     limit: int,
     excerpt: Callable[[str], str],
+    described: Sequence[DescribedEntry] = (),
     weigh_hints: bool = True,
 ) -> list[Match]:
     """Return the best `limit` matches, one an entry; L0 evidence stands alone when there are no candidates.
 
     With candidates, the entries that a specific term hints at take part as one more list, and of several matches one is
-    always theirs. `excerpt` gives the text of an entry that only L0 found. `weigh_hints` is off where a
-    filter had to be relaxed: there the hints have just been shown to mislead.
+    always theirs. Without, they come first, then the entries `described` in words of the query, then the other hints.
+    `excerpt` gives the text of an entry that only L0 found. `weigh_hints` is off where a filter had to be relaxed: there
+    the hints have just been shown to mislead.
     """
     hinted = {entry["entry_id"]: entry for entry in hints["entries"]}
+    specific = [entry_id for entry_id, entry in hinted.items() if _is_specific(entry, hints)]
     if not candidates:
-        return [_match(entry, None, entry["score"], excerpt) for entry in hints["entries"][:limit]]
+        by_words = {entry["entry_id"]: entry for entry in described}
+        alone = list(dict.fromkeys((*specific, *by_words, *hinted)))[:limit]
+        return [
+            _l0_match(hinted.get(entry_id), by_words.get(entry_id), round(1 / place, 6), excerpt)
+            for place, entry_id in enumerate(alone, start=1)
+        ]
     found = {candidate["entry_id"]: candidate for candidate in candidates}
     scores = {entry_id: candidate["score"] for entry_id, candidate in found.items()}
-    specific = [entry_id for entry_id, entry in hinted.items() if _is_specific(entry, hints)]
     weight = HINT_WEIGHT / sum(LIST_WEIGHTS.values()) if weigh_hints else 0.0
     for entry_id in specific:
         relative = hinted[entry_id]["score"] / hinted[specific[0]]["score"]
@@ -134,7 +141,12 @@ def merge(
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))[:limit]
     if weigh_hints and limit > 1 and specific and not set(specific) & set(order):
         order[-1] = specific[0]
-    return [_match(hinted.get(i), found.get(i), round(scores[i], 6), excerpt) for i in order]
+    return [
+        _l1_match(hinted.get(i), found[i], round(scores[i], 6))
+        if i in found
+        else _l0_match(hinted[i], None, round(scores[i], 6), excerpt)
+        for i in order
+    ]
 
 
 def _is_specific(entry: HintEntry, hints: Hints) -> bool:
@@ -142,36 +154,49 @@ def _is_specific(entry: HintEntry, hints: Hints) -> bool:
     return any(term["specific"] and term["text"].casefold() in texts for term in hints["terms"])
 
 
-def _match(hint: HintEntry | None, candidate: Candidate | None, score: float, excerpt: Callable[[str], str]) -> Match:
-    layers: list[Layer] = []
-    matched: list[Matched] = []
-    if hint:
-        layers.append("L0")
-        matched += [{"field": "keywords", "text": text} for text in hint["keywords"]]
-        matched += [{"field": "entities", "text": text} for text in hint["entities"]]
-        matched = matched or [{"field": "title", "text": hint["title"]}]
-    if candidate:
-        layers.append("L1")
-        heading, text = candidate["heading"], candidate["text"]
-        matched.append({"field": "text", "text": heading or candidate["title"]})
-        title, categories = candidate["title"], candidate["categories"]
-        entry_id = candidate["entry_id"]
-    else:
-        assert hint is not None
-        entry_id, title, categories = hint["entry_id"], hint["title"], hint["domains"]
-        heading, text = "", excerpt(entry_id)
+def _l0_match(
+    hint: HintEntry | None, described: DescribedEntry | None, score: float, excerpt: Callable[[str], str]
+) -> Match:
+    entry = hint or described
+    assert entry is not None
+    matched = _hint_evidence(hint) if hint else []
+    if described:
+        matched.append({"field": "description", "text": " ".join(described["words"])})
     return {
-        "entry_id": entry_id,
-        "title": title,
-        "categories": list(categories),
-        "source": candidate["source"] if candidate else entry_id,
-        "heading": heading,
-        "snippet": shorten(text, SNIPPET_CHARS),
+        "entry_id": entry["entry_id"],
+        "title": entry["title"],
+        "categories": list(entry["domains"]),
+        "source": entry["entry_id"],
+        "heading": "",
+        "snippet": shorten(excerpt(entry["entry_id"]), SNIPPET_CHARS),
         "score": score,
-        "similarity": candidate["similarity"] if candidate else None,
-        "layers": layers,
+        "similarity": None,
+        "layers": ["L0"],
         "matched": matched,
     }
+
+
+def _l1_match(hint: HintEntry | None, candidate: Candidate, score: float) -> Match:
+    text: Matched = {"field": "text", "text": candidate["heading"] or candidate["title"]}
+    return {
+        "entry_id": candidate["entry_id"],
+        "title": candidate["title"],
+        "categories": list(candidate["categories"]),
+        "source": candidate["source"],
+        "heading": candidate["heading"],
+        "snippet": shorten(candidate["text"], SNIPPET_CHARS),
+        "score": score,
+        "similarity": candidate["similarity"],
+        "layers": ["L0", "L1"] if hint else ["L1"],
+        "matched": [*_hint_evidence(hint), text] if hint else [text],
+    }
+
+
+def _hint_evidence(hint: HintEntry) -> list[Matched]:
+    """Return the terms that led to an entry; its title, if that alone did."""
+    evidence: list[Matched] = [{"field": "keywords", "text": text} for text in hint["keywords"]]
+    evidence += [{"field": "entities", "text": text} for text in hint["entities"]]
+    return evidence or [{"field": "title", "text": hint["title"]}]
 
 
 def shorten(text: str, limit: int) -> str:
@@ -183,11 +208,11 @@ def shorten(text: str, limit: int) -> str:
     return at_blank.rstrip() + "…"
 
 
-def layer(hints: Hints, candidates: Sequence[Candidate]) -> RetrievalLayer:
+def layer(hints: Hints, candidates: Sequence[Candidate], matches: Sequence[Match]) -> RetrievalLayer:
     """Return which layers took part: those that found an entry."""
     if candidates:
         return "L0+L1" if hints["entries"] else "L1"
-    return "L0" if hints["entries"] else "none"
+    return "L0" if matches else "none"
 
 
 def assess(hints: Hints, matches: Sequence[Match], l1: L1Status, thresholds: Thresholds) -> Relevance:

@@ -118,6 +118,15 @@ class HintEntry(TypedDict):
     score: float
 
 
+class DescribedEntry(TypedDict):
+    """An entry whose title, keywords or entities share `words` with the query, without a whole term of them in it."""
+
+    entry_id: str
+    title: str
+    domains: list[str]
+    words: list[str]
+
+
 class HintTerm(TypedDict):
     """One term found in the query, and what it is worth.
 
@@ -182,7 +191,7 @@ class Candidate(TypedDict):
 
 
 class Matched(TypedDict):
-    """Why an entry matched: a field of its frontmatter, or "text" for L1, and the text that matched."""
+    """Why an entry matched: a field of its frontmatter, "description" for words of these fields, or "text" for L1, and what."""
 
     field: str
     text: str

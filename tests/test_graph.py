@@ -321,3 +321,13 @@ async def test_parallel_lookups_do_not_mix(kb):
 def test_wrong_options_are_named(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         LookupOptions(**wrong)
+
+
+@pytest.mark.parametrize("options", [LookupOptions(), LookupOptions(l1_enabled=False)])
+def test_without_l1_words_of_titles_and_keywords_answer_where_no_whole_term_stands(ask, embedding, options):
+    embedding.failure = RuntimeError("down")
+    result = ask("what about the money", options=options)
+    assert result["hints"]["entries"] == []
+    assert (result["retrieval_layer"], result["primary"]["entry_id"]) == ("L0", "billing/refunds.md")
+    assert result["primary"]["matched"] == [{"field": "description", "text": "money"}]
+    assert (result["relevance"]["level"], result["relevance"]["semantic_support"]) == ("low", False)

@@ -31,6 +31,10 @@ def hints(*entries, specific=True, domains=()):
     return {**NO_HINTS, "entries": listed, "terms": terms, "domains": list(domains)}
 
 
+def described(entry_id):
+    return {"entry_id": entry_id, "title": entry_id, "domains": [], "words": ["some", "words"]}
+
+
 def ids(matches):
     return [match["entry_id"] for match in matches]
 
@@ -100,16 +104,37 @@ def test_misleading_hints_do_not_lift_an_entry():
 
 
 @pytest.mark.parametrize(
-    ("found", "candidates", "expected"),
+    ("found", "candidates", "words", "expected"),
     [
-        (NO_HINTS, [], "none"),
-        (hints("a"), [], "L0"),
-        (NO_HINTS, [candidate("b")], "L1"),
-        (hints("a"), [candidate("b")], "L0+L1"),
+        (NO_HINTS, [], [], "none"),
+        (NO_HINTS, [], [described("a")], "L0"),
+        (hints("a"), [], [], "L0"),
+        (NO_HINTS, [candidate("b")], [], "L1"),
+        (hints("a"), [candidate("b")], [], "L0+L1"),
     ],
 )
-def test_layer(found, candidates, expected):
-    assert layer(found, candidates) == expected
+def test_layer(found, candidates, words, expected):
+    matches = merge(found, candidates, limit=5, excerpt=excerpt, described=words)
+    assert layer(found, candidates, matches) == expected
+
+
+def test_without_candidates_specific_terms_come_first_then_words_then_other_hints():
+    found = hints("common", specific=False)
+    rare = hints("rare")
+    both = {**found, "entries": found["entries"] + rare["entries"], "terms": found["terms"] + rare["terms"]}
+    matches = merge(both, [], limit=5, excerpt=excerpt, described=[described("b"), described("rare")])
+    assert ids(matches) == ["rare", "b", "common"]
+    assert [match["score"] for match in matches] == sorted((match["score"] for match in matches), reverse=True)
+    assert matches[1]["matched"] == [{"field": "description", "text": "some words"}]
+    assert matches[1]["layers"] == ["L0"]
+    assert matches[0]["matched"] == [
+        {"field": "keywords", "text": "kw-rare"},
+        {"field": "description", "text": "some words"},
+    ]
+
+
+def test_with_candidates_words_of_descriptions_have_no_say():
+    assert ids(merge(NO_HINTS, [candidate("a")], limit=5, excerpt=excerpt, described=[described("b")])) == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
     ["errors", "types", "words", "tokens"],
     ["documents"],
-    ["hints", "filters", "passages"],
+    ["hints", "descriptions", "filters", "passages"],
     ["merging"],
     ["embeddings", "stores", "records"],
     ["knowledge_base"],

@@ -1,7 +1,7 @@
 """The eight rules of the product, each by its title, through the compiled graph with Qdrant Edge and SQLite."""
 
 from langchain_lookup_knowledge import LookupOptions, SQLInvocationRecorder, create_lookup_knowledge_graph
-from langchain_lookup_knowledge.stores import EmbeddedIndex
+from langchain_lookup_knowledge.stores import CATEGORY_FIELD, EmbeddedIndex
 
 
 class WatchedIndex(EmbeddedIndex):
@@ -48,7 +48,7 @@ def test_l0_answers_alone_when_l1_is_disabled_by_configuration(kb, ask):
 def test_single_domain_filter(kb, ask):
     index = watch(kb)
     result = ask("refund", options=LookupOptions(filter_mode="strict"))
-    assert index.filters == [["billing"]]
+    assert index.filters == [[[(CATEGORY_FIELD, ["billing"])]]]
     assert result["filter"] == {"category": "Billing", "reason": "single_domain", "relaxed": False}
     assert {match["entry_id"] for match in result["matches"]} == {"billing/refunds.md"}
 
@@ -56,7 +56,7 @@ def test_single_domain_filter(kb, ask):
 def test_ambiguous_domain_fallback(kb, ask):
     index = watch(kb)
     several, none = ask("refund for the vpn"), ask("how do I get there")
-    assert index.filters == [[None], [None]]
+    assert index.filters == [[[]], [[]]]
     assert several["filter"] == {"category": None, "reason": "several_domains", "relaxed": False}
     assert none["filter"] == {"category": None, "reason": "no_domain", "relaxed": False}
 
