@@ -330,7 +330,8 @@ class KnowledgeBase:
     def _check(self, fingerprint: Fingerprint, dimensions: int) -> None:
         """Refuse an index that was built in another way: its answers would look right and be wrong."""
         ours = self._fingerprint(dimensions)
-        differing = [key for key in ours if fingerprint.get(key) != ours[key]]
+        known = fingerprint if self.index and self.index.adopted else ours
+        differing = [key for key in known if fingerprint.get(key) != ours[key]]
         if differing:
             what = "; ".join(f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing)
             raise StoreError(f"the index was built with another {what}: {REBUILD_COMMAND}")
@@ -351,7 +352,7 @@ class KnowledgeBase:
         if self.building and self.index.fingerprint() is None:
             raise IndexMissing(self.building)
         vector = embeddings.embed_query(self.embedding, query)
-        filters = [[(CATEGORY_FIELD, [category_key(category)])] if category else [] for category in categories]
+        filters = [[(CATEGORY_FIELD, self._spellings(category))] if category else [] for category in categories]
         try:
             answer = self.index.search(vector, query, filters, SEARCH_LIMIT)
         except StoreUnreachable:
@@ -365,12 +366,20 @@ class KnowledgeBase:
         ranked = [merging.fuse(lists) for lists in answer.lists]
         kept = [merging.above(entries, min_similarity) for entries in ranked]
         stored = answer.payloads({entry.point_id for entries in kept for entry in entries[:limit]})
-        brand = _brand(self._fingerprint(len(vector)))
+        brand = None if self.index.adopted else _brand(self._fingerprint(len(vector)))
         ours = {i: payload for i, payload in stored.items() if payload["metadata"].get("fingerprint") == brand}
         if len(ours) < len(stored):
             self._diagnose(len(vector))
         self._look_again()
         return [_retrieved(*found, ours, limit) for found in zip(ranked, kept, strict=True)]
+
+    def _spellings(self, category: str) -> list[str]:
+        """Return how an index holds a category: folded; in one of others' making, as the files write it."""
+        key = category_key(category)
+        if self.index is None or not self.index.adopted:
+            return [key]
+        written = {name for entry in self._knowledge.entries.values() for name in entry.categories}
+        return sorted(name for name in written if category_key(name) == key)
 
     def understands(self, text: str) -> bool:
         """Say whether the embedding model knows the script of a text; else its similarities mean nothing and are dropped."""

@@ -9,6 +9,7 @@ import math
 import os
 import shutil
 import threading
+import unicodedata
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -92,6 +93,10 @@ class VectorIndex(Protocol):
     def embedded(self) -> bool:
         """Whether opening a knowledge base may write this index."""
 
+    @property
+    def adopted(self) -> bool:
+        """Whether others made it, so that it bears no fingerprint of ours and holds categories as they are written."""
+
     def warm(self) -> None:
         """Load what the first search needs, without asking a server anything."""
 
@@ -149,6 +154,7 @@ class EmbeddedIndex:
     """
 
     embedded = True
+    adopted = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -432,9 +438,11 @@ class QdrantIndex:
         timeout: seconds a request may take.
         prefer_grpc: use gRPC where the server offers it.
         collection_options: passed to `create_collection`: shards, replicas, quantization, ...
+        client: a client of the caller's to use instead of one made of the above, which `close()` leaves alone.
     """
 
     embedded = False
+    adopted = False
 
     def __init__(
         self,
@@ -445,6 +453,7 @@ class QdrantIndex:
         timeout: int = 5,
         prefer_grpc: bool = False,
         collection_options: Mapping[str, Any] | None = None,
+        client: "QdrantClient | None" = None,
     ) -> None:
         self.url = url
         self.collection = collection
@@ -453,7 +462,8 @@ class QdrantIndex:
         self._prefer_grpc = prefer_grpc
         self._collection_options = dict(collection_options or {})
         self._lock = threading.Lock()
-        self._client: QdrantClient | None = None
+        self._lent = client
+        self._client = client
 
     def __repr__(self) -> str:
         return f"QdrantIndex(collection={self.collection!r})"
@@ -463,7 +473,7 @@ class QdrantIndex:
         """The client, connected at first use."""
         with self._lock:
             if self._client is None:
-                self._client = self._call(self._connect)
+                self._client = self.call(self._connect)
             return self._client
 
     def _connect(self) -> "QdrantClient":
@@ -479,7 +489,7 @@ class QdrantIndex:
             check_compatibility=False,
         )
 
-    def _call(self, call: Callable[[], Any]) -> Any:
+    def call(self, call: Callable[[], Any]) -> Any:
         """Run a request and turn each failure into a StoreError that names the fix and holds no secret."""
         from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse  # noqa: PLC0415
 
@@ -515,7 +525,7 @@ class QdrantIndex:
         _ = self.client
 
     def fingerprint(self) -> Fingerprint | None:
-        fingerprint: Fingerprint | None = self._call(self._fingerprint)
+        fingerprint: Fingerprint | None = self.call(self._fingerprint)
         return fingerprint
 
     def _fingerprint(self) -> Fingerprint | None:
@@ -527,7 +537,7 @@ class QdrantIndex:
         return fingerprint
 
     def contents(self) -> Contents | None:
-        contents: Contents | None = self._call(self._contents)
+        contents: Contents | None = self.call(self._contents)
         return contents
 
     def _contents(self) -> Contents | None:
@@ -557,7 +567,7 @@ class QdrantIndex:
     def write(
         self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
     ) -> None:
-        self._call(lambda: self._write(contents, removed, points, anew))
+        self.call(lambda: self._write(contents, removed, points, anew))
 
     def _write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], anew: bool) -> None:
         from qdrant_client import models  # noqa: PLC0415
@@ -587,7 +597,10 @@ class QdrantIndex:
             metadata={"lookup_knowledge": dict(fingerprint)},
             **self._collection_options,
         )
-        if self.url != ":memory:":
+        made_with = self.client.init_options
+        if made_with.get("location") != ":memory:" and not made_with.get(
+            "path"
+        ):  # local mode has no indexes, and warns
             for field in INDEXED_FIELDS:
                 self.client.create_payload_index(self.collection, field, models.PayloadSchemaType.KEYWORD)
 
@@ -608,19 +621,180 @@ class QdrantIndex:
             for conditions in filters
             for name in names
         ]
-        answers = self._call(lambda: self.client.query_batch_points(self.collection, requests))
+        answers = self.call(lambda: self.client.query_batch_points(self.collection, requests))
         lists = [[(point.id, _entry_id(point), point.score) for point in answer.points] for answer in answers]
-        return Answer(_by_filter(len(filters), names, lists), self._stored)
+        return Answer(_by_filter(len(filters), names, lists), self.stored)
 
-    def _stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
-        records = self._call(lambda: self.client.retrieve(self.collection, list(point_ids), with_payload=True))
-        return {record.id: record.payload for record in records}
+    def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
+        """Return the payloads of points."""
+        records = self.call(lambda: self.client.retrieve(self.collection, list(point_ids), with_payload=True))
+        return {record.id: record.payload or {} for record in records}
 
     def close(self) -> None:
         with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
+            client, self._client = self._client, self._lent
+        if client is not None and client is not self._lent:
             client.close()
+
+    @classmethod
+    def adopt(
+        cls,
+        url: str,
+        collection: str,
+        *,
+        vector_name: str = "",
+        content_key: str = "page_content",
+        metadata_key: str = "metadata",
+        entry_key: str = "source",
+        title_key: str = "title",
+        category_key: str = "category",
+        root: str = "",
+        **connection: Any,
+    ) -> "AdoptedIndex":
+        """Return an index that reads a collection others made, such as `langchain_qdrant`, and never writes it.
+
+        Its passages take part by their dense similarity, if they were embedded with the model of the knowledge base, which
+        nobody can check but for its dimensions.
+
+        Args:
+            url: as for `QdrantIndex`; so are the arguments in `connection`: `api_key`, `timeout`, `prefer_grpc`, `client`.
+            collection: its name.
+            vector_name: the name of its dense vector, compared by cosine; "" is the unnamed one.
+            content_key: where the payload has the text.
+            metadata_key: where the payload has the following; "" if they stand beside the text.
+            entry_key: the path of the file, by which passages and the entries of L0 are joined.
+            title_key: the title; where there is none, the path stands for it.
+            category_key: the category, or a list of them, written as in the frontmatter.
+            root: what to take off the front of the paths, to make them relative to the knowledge folder.
+        """
+        keys = _Keys(content_key, metadata_key, entry_key, title_key, category_key, root)
+        return AdoptedIndex(cls(url, collection, **connection), vector_name, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Where the payload of an adopted collection has what a candidate shows."""
+
+    content: str
+    metadata: str
+    entry: str
+    title: str
+    category: str
+    root: str
+
+    def path(self, key: str) -> str:
+        return f"{self.metadata}.{key}" if self.metadata else key
+
+    def entry_id(self, payload: Mapping[str, Any] | None) -> str | None:
+        found = self._metadata(payload).get(self.entry)
+        if not isinstance(found, str):
+            return None
+        return unicodedata.normalize("NFC", found.replace("\\", "/").removeprefix(self.root).lstrip("/"))
+
+    def read(self, payload: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return a payload as this package writes it; None if it has no text or no path."""
+        text, entry_id = (payload or {}).get(self.content), self.entry_id(payload)
+        if not isinstance(text, str) or not text.strip() or entry_id is None:
+            return None
+        metadata = self._metadata(payload)
+        categories = metadata.get(self.category) or []
+        shown = {
+            "entry_id": entry_id,
+            "title": str(metadata.get(self.title) or entry_id),
+            "categories": list(map(str, categories if isinstance(categories, list) else [categories])),
+            "source": entry_id,
+            "heading": "",
+        }
+        return {"page_content": text, "metadata": shown}
+
+    def _metadata(self, payload: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        found = (payload or {}).get(self.metadata) if self.metadata else payload
+        return found if isinstance(found, Mapping) else {}
+
+
+class AdoptedIndex:
+    """A collection that others made, read and never written; made by `QdrantIndex.adopt`."""
+
+    embedded = False
+    adopted = True
+
+    def __init__(self, server: QdrantIndex, vector_name: str, keys: _Keys) -> None:
+        self._server = server
+        self._vector_name = vector_name
+        self._keys = keys
+        self._fingerprint: Fingerprint | None = None
+
+    def __repr__(self) -> str:
+        return f"AdoptedIndex(collection={self._server.collection!r})"
+
+    def warm(self) -> None:
+        self._server.warm()
+
+    def fingerprint(self) -> Fingerprint | None:
+        if self._fingerprint is None:
+            self._fingerprint = self._server.call(self._look)
+        return self._fingerprint
+
+    def _look(self) -> Fingerprint:
+        vectors = self._server.client.get_collection(self._server.collection).config.params.vectors
+        named = vectors if isinstance(vectors, Mapping) else {"": vectors}
+        found = named.get(self._vector_name)
+        if found is None:
+            raise StoreError(
+                f'the collection has no dense vector "{self._vector_name}": vector_name is one of {sorted(named)}'
+            )
+        if found.distance.value != "Cosine":
+            raise StoreError(
+                f"the collection compares vectors by {found.distance.value}, not by cosine: it cannot be adopted"
+            )
+        return {"dimensions": found.size}
+
+    def contents(self) -> Contents | None:
+        return None
+
+    def lock(self) -> AbstractContextManager[None]:
+        raise StoreError(f'the collection "{self._server.collection}" is adopted, so it is read and never written')
+
+    def write(
+        self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
+    ) -> None:
+        self.lock()
+
+    def search(self, dense: Sequence[float], text: str, filters: Sequence[Conditions], limit: int) -> Answer:
+        from qdrant_client import models  # noqa: PLC0415
+
+        self.fingerprint()
+        fields = {CATEGORY_FIELD: self._keys.path(self._keys.category)}
+        requests = [
+            models.QueryRequest(
+                query=list(dense),
+                using=self._vector_name or None,
+                filter=_server_filter(*((fields.get(field, field), values) for field, values in conditions))
+                if conditions
+                else None,
+                limit=limit,
+                with_payload=[self._keys.path(self._keys.entry)],
+            )
+            for conditions in filters
+        ]
+        answers = self._server.call(lambda: self._server.client.query_batch_points(self._server.collection, requests))
+        points = [answer.points for answer in answers]
+        lists = [[(point.id, self._keys.entry_id(point.payload), point.score) for point in found] for found in points]
+        if any(lists) and not any(entry_id for found in lists for _, entry_id, _ in found):
+            raise StoreError(f'no passage of the collection has "{self._keys.path(self._keys.entry)}": set entry_key')
+        return Answer(_by_filter(len(filters), ["dense"], lists), self._stored)
+
+    def _stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
+        stored = self._server.stored(point_ids)
+        read: dict[PointId, Mapping[str, Any]] = {
+            point_id: shown for point_id, payload in stored.items() if (shown := self._keys.read(payload))
+        }
+        if stored and not read:
+            raise StoreError(f'no passage of the collection has a text under "{self._keys.content}": set content_key')
+        return read
+
+    def close(self) -> None:
+        self._server.close()
 
 
 def _server_filter(*conditions: tuple[str, Sequence[str]]) -> Any:

@@ -1,0 +1,128 @@
+"""Collections shared with langchain-qdrant: theirs adopted, ours opened by it."""
+
+import pytest
+from conftest import FILES, WordEmbeddings, write_files
+from langchain_core.documents import Document
+from langchain_qdrant import QdrantVectorStore
+from qdrant_client import QdrantClient, models
+
+from langchain_lookup_knowledge import (
+    KnowledgeBase,
+    LookupOptions,
+    QdrantIndex,
+    StoreError,
+    create_lookup_knowledge_graph,
+)
+
+DOCUMENTS = [
+    Document("Refunds take five days.", metadata={"source": "/kb/billing/refunds.md", "category": "Billing"}),
+    Document(
+        "Parental leave is twelve weeks.", metadata={"source": "/kb/hr/leave.md", "category": ["HR"], "title": "Leave"}
+    ),
+    Document("Install the VPN client.", metadata={"source": "/kb/it/vpn.md", "category": "IT"}),
+]
+
+
+@pytest.fixture
+def client():
+    client = QdrantClient(":memory:")
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def theirs(client):
+    """A collection that langchain-qdrant made."""
+    client.create_collection("kb", models.VectorParams(size=64, distance=models.Distance.COSINE))
+    QdrantVectorStore(client, "kb", WordEmbeddings()).add_documents(DOCUMENTS)
+    return client
+
+
+def lookup(folder, index, query, embedding=None, **options):
+    with KnowledgeBase.open(folder, index=index, embedding=embedding or WordEmbeddings()) as kb:
+        graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(**options))
+        return graph.invoke({"query": query})
+
+
+def adopt(client, **arguments):
+    return QdrantIndex.adopt("", "kb", client=client, **{"root": "/kb/", **arguments})
+
+
+def test_an_adopted_collection_takes_part(folder, theirs):
+    result = lookup(folder, adopt(theirs), "how long is parental leave", filter_mode="strict")
+    assert (result["retrieval_layer"], result["l1"]["status"]) == ("L0+L1", "ok")
+    assert result["filter"]["category"] == "HR"
+    assert [match["entry_id"] for match in result["matches"]] == ["hr/leave.md"]
+    assert result["primary"]["snippet"] == "Parental leave is twelve weeks."
+    assert result["primary"]["layers"] == ["L0", "L1"]
+    assert result["primary"]["similarity"] > 0.4
+
+
+def test_categories_are_sought_as_the_files_write_them(folder, theirs):
+    assert lookup(folder, adopt(theirs), "refund", filter_mode="strict")["primary"]["categories"] == ["Billing"]
+
+
+def test_an_adopted_collection_is_never_written(folder, theirs):
+    before = theirs.count("kb").count
+    with (
+        KnowledgeBase.open(folder, index=adopt(theirs), embedding=WordEmbeddings()) as kb,
+        pytest.raises(StoreError, match="adopted, so it is read and never written"),
+    ):
+        kb.sync(rebuild=True)
+    assert theirs.count("kb").count == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"content_key": "body"}, 'no passage of the collection has a text under "body": set content_key'),
+        ({"entry_key": "path"}, 'no passage of the collection has "metadata.path": set entry_key'),
+        ({"vector_name": "big"}, 'the collection has no dense vector "big": vector_name is one of'),
+    ],
+)
+def test_wrong_keys_are_named(folder, theirs, arguments, reason):
+    result = lookup(folder, adopt(theirs, **arguments), "refund")
+    assert (result["l1"]["status"], result["retrieval_layer"]) == ("failed", "L0")
+    assert result["l1"]["reason"].startswith(reason)
+
+
+def test_other_dimensions_and_distances_are_refused(folder, client):
+    client.create_collection("kb", models.VectorParams(size=8, distance=models.Distance.COSINE))
+    assert "dimensions 8, now 64" in lookup(folder, adopt(client), "refund")["l1"]["reason"]
+    client.delete_collection("kb")
+    client.create_collection("kb", models.VectorParams(size=64, distance=models.Distance.DOT))
+    assert "not by cosine: it cannot be adopted" in lookup(folder, adopt(client), "refund")["l1"]["reason"]
+
+
+def test_a_flat_payload_is_read_too(folder, client):
+    client.create_collection("kb", {"text": models.VectorParams(size=64, distance=models.Distance.COSINE)})
+    payload = {"body": "Refunds take five days.", "file": "billing\\refunds.md", "area": "Billing"}
+    vector = {"text": WordEmbeddings().embed_query("Refunds take five days.")}
+    client.upsert(
+        "kb", [models.PointStruct(id=1, vector=vector, payload=payload), models.PointStruct(id=2, vector=vector)]
+    )
+    index = QdrantIndex.adopt(
+        "",
+        "kb",
+        client=client,
+        vector_name="text",
+        content_key="body",
+        metadata_key="",
+        entry_key="file",
+        category_key="area",
+    )
+    result = lookup(folder, index, "refunds")
+    assert (result["primary"]["entry_id"], result["l1"]["candidates"]) == ("billing/refunds.md", 1)
+
+
+def test_langchain_qdrant_opens_ours(tmp_path, client):
+    folder = write_files(tmp_path / "kb", FILES)
+    with KnowledgeBase.open(folder, index=QdrantIndex("", "kb", client=client), embedding=WordEmbeddings()) as kb:
+        kb.sync()
+    store = QdrantVectorStore(client, "kb", WordEmbeddings(), vector_name="dense")
+    (document,) = store.similarity_search("install the vpn client", k=1)
+    assert document.page_content == "Install the VPN client on your laptop."
+    assert document.metadata["source"] == "it/vpn.md"
+    condition = models.FieldCondition(key="metadata.categories_key", match=models.MatchValue(value="hr"))
+    (document,) = store.similarity_search("install the vpn client", k=1, filter=models.Filter(must=[condition]))
+    assert document.metadata["entry_id"] == "hr/leave.md"
