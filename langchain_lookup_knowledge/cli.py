@@ -15,7 +15,7 @@ from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.types import Invocation, LookupOptions
 
 if TYPE_CHECKING:
-    from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
+    from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, SyncReport
     from langchain_lookup_knowledge.stores import VectorIndex
 
 DONE, NOTHING_FOUND, USAGE = 0, 1, 2
@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     index.add_argument("--collection", help="its collection; by default the name of the folder")
     index.add_argument("--embedded", action="store_true", help="the embedded index again, after --url")
     index.add_argument("--rebuild", action="store_true", help="embed everything anew, also after a change of model")
+    index.add_argument("--watch", action="store_true", help="stay, and index again whenever a file changes")
     index.add_argument("--allow-empty", action="store_true", help="let an empty folder empty the index")
     index.set_defaults(run=_index)
 
@@ -117,11 +118,17 @@ def _index(arguments: argparse.Namespace) -> int:
         report = kb.sync(rebuild=arguments.rebuild, allow_empty=arguments.allow_empty)
         kb.remember()
         _print_problems(kb)
-        print(
-            f"{report.entries} entries; {report.renewed} new or changed, {report.removed} removed; "
-            f"{report.embedded} passages embedded"
-        )
+        print(_sync_line(report), flush=True)
+        for later in kb.watch() if arguments.watch else ():
+            print(_sync_line(later), flush=True)
     return DONE
+
+
+def _sync_line(report: "SyncReport") -> str:
+    return (
+        f"{report.entries} entries; {report.renewed} new or changed, {report.removed} removed; "
+        f"{report.embedded} passages embedded"
+    )
 
 
 def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":

@@ -20,7 +20,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, merging
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
-from langchain_lookup_knowledge.documents import Entry, category_key, read_folder, visible_text
+from langchain_lookup_knowledge.documents import TOOL_FOLDERS, Entry, category_key, read_folder, visible_text
 from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, IndexMissing, StoreError, StoreUnreachable
 from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.passages import Passage, split_passages
@@ -37,7 +37,7 @@ from langchain_lookup_knowledge.stores import (
     VectorIndex,
     write_durably,
 )
-from langchain_lookup_knowledge.types import Candidate, DescribedEntry, FrontmatterFields, Hints, Problem
+from langchain_lookup_knowledge.types import Candidate, DescribedEntry, FrontmatterFields, Hints, Match, Problem
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -50,6 +50,8 @@ EMBED_WINDOW = 64
 """Passages embedded, stored and shown on the progress bar at a time."""
 SEARCH_LIMIT = 50
 """Passages asked for in each ranked list."""
+FOLLOW_SECONDS = 1.0
+"""How often a lookup checks whether another process has written the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class KnowledgeBase:
         self.index = index
         self.embedding = embedding
         self.index_failure: str | None = None
+        self._seen = index.version() if index else None
         self._next_look = 0.0
         self._built: float | None = None
         self._builder: threading.Thread | None = None
@@ -182,7 +185,10 @@ class KnowledgeBase:
             finally:
                 self._built = None
 
-        self._builder = threading.Thread(target=build, name="lookup-knowledge-index", daemon=True)
+        self._run_beside(build)
+
+    def _run_beside(self, work: Callable[[], None]) -> None:
+        self._builder = threading.Thread(target=work, name="lookup-knowledge-index", daemon=True)
         self._builder.start()
 
     @property
@@ -230,6 +236,24 @@ class KnowledgeBase:
         entry = self._knowledge.entries.get(entry_id)
         return visible_text(entry.text).strip() if entry else ""
 
+    def neighbours(self, match: Match, around: int = 1) -> list[Passage]:
+        """Return the passage that a match shows with those before and after it, for more of the text than the snippet.
+
+        Empty if the entry has changed since. Of an entry that only L0 found, the first passages.
+        """
+        entry = self._knowledge.entries.get(match["entry_id"])
+        passages = self._passages(entry) if entry else []
+        shown = match["snippet"].removesuffix("…")
+        place = next(
+            (i for i, p in enumerate(passages) if p.text.startswith(shown) and p.heading == match["heading"]), None
+        )
+        if "L1" not in match["layers"]:
+            place = 0
+        return [] if place is None else passages[max(0, place - around) : place + around + 1]
+
+    def _passages(self, entry: Entry) -> list[Passage]:
+        return split_passages(entry, size=PASSAGE_TOKENS, length=embeddings.token_counter(self.embedding))
+
     def sync(self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False) -> SyncReport:
         """Read the folder again and bring the index, embedded or on a server, in step with it.
 
@@ -247,6 +271,25 @@ class KnowledgeBase:
         if isinstance(self.embedding, embeddings.FastEmbedModel) and self.index is not None:
             self.embedding.load(download=True)
         return self._write_index(progress=progress, rebuild=rebuild, allow_empty=allow_empty)
+
+    def watch(self, stop: threading.Event | None = None) -> Iterator[SyncReport]:
+        """Sync whenever a file of the folder changes, and yield each report, until `stop` is set.
+
+        A sync that fails is logged, and tried again at the next change.
+        """
+        from watchfiles import watch  # noqa: PLC0415
+
+        for _ in watch(self.folder, watch_filter=self._is_knowledge, stop_event=stop):
+            try:
+                report = self.sync()
+            except (DocumentError, EmbeddingError, StoreError) as error:
+                logger.warning("the index of %s is not up to date: %s", self.folder.name, error)
+            else:
+                yield report
+
+    def _is_knowledge(self, _: object, path: str) -> bool:
+        inside = Path(path).relative_to(self.folder).parts
+        return not any(part.startswith(".") or part in TOOL_FOLDERS for part in inside)
 
     def _read(self, hints: HintIndex) -> None:
         entries, problems = read_folder(self.folder, self.fields)
@@ -278,15 +321,14 @@ class KnowledgeBase:
         if before is None or changed or gone:
             dimensions = int(before.fingerprint["dimensions"]) if before else self._dimensions()
             contents = Contents(self._fingerprint(dimensions), digests)
-            count = embeddings.token_counter(self.embedding)
             for entry_id in changed:
-                entry = entries[entry_id]
-                passages += [(entry, passage) for passage in split_passages(entry, size=PASSAGE_TOKENS, length=count)]
+                passages += [(entries[entry_id], passage) for passage in self._passages(entries[entry_id])]
             stale = [*gone, *(entry_id for entry_id in changed if entry_id in known)]
             index.write(contents, stale, self._points(passages, contents, progress), anew=rebuild)
             if index.embedded:
                 self.remember()
         self.index_failure = None
+        self._seen = index.version()
         return SyncReport(entries=len(entries), embedded=len(passages), renewed=len(changed), removed=len(gone))
 
     def _points(
@@ -370,7 +412,7 @@ class KnowledgeBase:
         ours = {i: payload for i, payload in stored.items() if payload["metadata"].get("fingerprint") == brand}
         if len(ours) < len(stored):
             self._diagnose(len(vector))
-        self._look_again()
+        self._follow()
         return [_retrieved(*found, ours, limit) for found in zip(ranked, kept, strict=True)]
 
     def _spellings(self, category: str) -> list[str]:
@@ -385,13 +427,27 @@ class KnowledgeBase:
         """Say whether the embedding model knows the script of a text; else its similarities mean nothing and are dropped."""
         return embeddings.understands(self.embedding, text)
 
-    def _look_again(self) -> None:
-        """Forget a failed sync once another process has brought the index in step; looked at once a second."""
-        if self.index and self.index_failure and time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + 1.0
+    def _follow(self) -> None:
+        """See, beside the lookups, whether another process has written the index; looked at once a second."""
+        if self.index is None or time.monotonic() < self._next_look or (self._builder and self._builder.is_alive()):
+            return
+        self._next_look = time.monotonic() + FOLLOW_SECONDS
+        if self.index_failure or self.index.version() != self._seen:
+            self._run_beside(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Read the folder again if the index was written, and forget a failed sync if the two are in step."""
+        assert self.index is not None
+        seen, self._seen = self._seen, self.index.version()
+        try:
+            if self._seen != seen:
+                self._read(self._knowledge.hints)
             contents = self.index.contents()
-            if contents and contents.digests == {i: _digest(entry) for i, entry in self._knowledge.entries.items()}:
-                self.index_failure = None
+        except (DocumentError, StoreError) as error:
+            logger.warning("L0 of %s is not up to date: %s", self.folder.name, error)
+            return
+        if contents and contents.digests == {i: _digest(entry) for i, entry in self._knowledge.entries.items()}:
+            self.index_failure = None
 
     def _diagnose(self, dimensions: int) -> None:
         """Raise an error that says better than the search did why the index cannot be used, if there is one."""

@@ -13,7 +13,7 @@ import unicodedata
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -97,6 +97,9 @@ class VectorIndex(Protocol):
     def adopted(self) -> bool:
         """Whether others made it, so that it bears no fingerprint of ours and holds categories as they are written."""
 
+    def version(self) -> str | None:
+        """Return a mark that changes with each write, whoever writes; None where that cannot be told at once."""
+
     def warm(self) -> None:
         """Load what the first search needs, without asking a server anything."""
 
@@ -170,6 +173,12 @@ class EmbeddedIndex:
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"the index is damaged: {REBUILD_COMMAND}") from error
         return self._folder / name
+
+    def version(self) -> str | None:
+        with suppress(StoreError):
+            generation = self._generation()
+            return generation.name if generation else None
+        return None
 
     def warm(self) -> None:
         _bm25()
@@ -520,6 +529,9 @@ class QdrantIndex:
             return f'collection "{self.collection}" does not exist: {INDEX_COMMAND}'
         return f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})'
 
+    def version(self) -> str | None:
+        return None
+
     def warm(self) -> None:
         _bm25()
         _ = self.client
@@ -726,6 +738,9 @@ class AdoptedIndex:
 
     def __repr__(self) -> str:
         return f"AdoptedIndex(collection={self._server.collection!r})"
+
+    def version(self) -> str | None:
+        return None
 
     def warm(self) -> None:
         self._server.warm()

@@ -4,12 +4,14 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import termios
+import time
 
 import pytest
-from conftest import write_files
+from conftest import FILES, write_files
 
 
 def run(*arguments, env=None):
@@ -136,3 +138,16 @@ def test_help_and_import_load_none_of_the_heavy_libraries():
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+
+def test_index_watch_stays_and_indexes_what_changes(tmp_path):
+    folder = write_files(tmp_path / "kb", FILES)
+    command = [sys.executable, "-m", "langchain_lookup_knowledge.cli", "index", str(folder), "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout.readline() == "3 entries; 3 new or changed, 0 removed; 3 passages embedded\n"
+        time.sleep(0.5)
+        write_files(folder, {"hr/pets.md": "# Pets\n\nBring your dog.\n"})
+        assert watcher.stdout.readline() == "4 entries; 1 new or changed, 0 removed; 1 passages embedded\n"
+        watcher.send_signal(signal.SIGINT)
+        assert watcher.wait(20) == 130
+        assert watcher.stderr.read().endswith("lookup-knowledge: stopped\n")

@@ -3,6 +3,7 @@
 import os
 import stat
 import threading
+import time
 
 import pytest
 from conftest import VPN, WordEmbeddings, write_files
@@ -12,6 +13,7 @@ from langchain_lookup_knowledge import (
     EmbeddingError,
     FrontmatterFields,
     KnowledgeBase,
+    LookupOptions,
     QdrantIndex,
     StoreError,
     create_lookup_knowledge_graph,
@@ -92,6 +94,16 @@ def test_an_embedding_that_fails_does_not_stop_open_and_is_told(folder, failure,
             kb.sync()
 
 
+def eventually(check, seconds=10.0):
+    """Return whether `check` comes to hold in time."""
+    end = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 def lookup(kb, query):
     return create_lookup_knowledge_graph(kb, record=None).invoke({"query": query})
 
@@ -133,9 +145,7 @@ def test_while_another_process_writes_the_old_index_answers_and_says_so(folder, 
         assert (result["status"], result["l1"]["status"]) == ("ok", "ok")
         assert result["l1"]["reason"].startswith("the index is behind the folder: another process is writing")
     kb.sync()
-    late._next_look = 0
-    lookup(late, "refund")
-    assert lookup(late, "refund")["l1"]["reason"] is None
+    assert eventually(lambda: lookup(late, "refund")["l1"]["reason"] is None)
 
 
 def test_an_embedded_index_remembers_how_it_was_built(folder, embedding):
@@ -398,3 +408,64 @@ def test_a_model_that_fastembed_does_not_know_is_named(folder):
     with KnowledgeBase.open(folder, embedding="nobody/no-model") as kb:
         assert kb.index_failure
         assert "knows no model 'nobody/no-model'" in kb.index_failure
+
+
+def test_a_reader_follows_another_writer_in_both_layers(folder):
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as reader:
+        lookup(reader, "refund")
+        write_files(
+            folder, {"it/printer.md": "---\ntitle: Printer\nkeywords: [paper jam]\ncategory: IT\n---\nOpen the tray.\n"}
+        )
+        with KnowledgeBase.open(folder, embedding=WordEmbeddings()):
+            pass
+        result = lookup(reader, "paper jam tray")
+        assert result["primary"]["entry_id"] == "it/printer.md"
+        assert eventually(lambda: lookup(reader, "paper jam tray")["hints"]["keywords"] == ["paper jam"])
+        assert len(reader.entries) == 4
+
+
+def test_watch_syncs_after_each_change_and_leaves_hidden_files_alone(folder, kb):
+    stop, reports = threading.Event(), []
+    watcher = threading.Thread(target=lambda: reports.extend(kb.watch(stop)))
+    watcher.start()
+    try:
+        time.sleep(0.5)
+        write_files(folder, {".obsidian/a.md": "# Hidden\n"})
+        write_files(folder, {"hr/pets.md": "---\ntitle: Pets\nkeywords: [dog]\n---\nBring your dog on Fridays.\n"})
+        assert eventually(lambda: lookup(kb, "dog on fridays")["primary"]["entry_id"] == "hr/pets.md")
+        assert eventually(lambda: reports)
+    finally:
+        stop.set()
+        watcher.join()
+    assert {(report.entries, report.embedded) for report in reports} == {(4, 1)}
+
+
+def test_a_watch_outlives_a_sync_that_fails(folder, kb, embedding, caplog):
+    stop = threading.Event()
+    reports = kb.watch(stop)
+    waiting = threading.Thread(target=lambda: next(reports))
+    waiting.start()
+    time.sleep(0.5)
+    embedding.failure = RuntimeError("down")
+    write_files(folder, {"hr/pets.md": "# Pets\n"})
+    assert eventually(lambda: "is not up to date" in caplog.text)
+    embedding.failure = None
+    write_files(folder, {"hr/pets.md": "# Pets\n\nBring your dog.\n"})
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert kb.index_failure is None
+    stop.set()
+
+
+def test_the_neighbours_of_a_match_are_at_hand(folder, tmp_path):
+    long = "\n\n".join(f"## Part {i}\n\n" + f"word{i} " * 80 for i in range(5))
+    write_files(folder, {"long.md": f"---\nkeywords: [long one]\n---\n# Long\n\n{long}\n"})
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as kb:
+        match = lookup(kb, "word2 word2")["primary"]
+        assert [p.heading for p in kb.neighbours(match)] == ["Long > Part 1", "Long > Part 2", "Long > Part 3"]
+        assert [p.heading for p in kb.neighbours(match, 0)] == ["Long > Part 2"]
+        alone = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_enabled=False))
+        assert [p.number for p in kb.neighbours(alone.invoke({"query": "long one"})["primary"])] == [0, 1]
+        write_files(folder, {"long.md": "# Long\n\nGone.\n"})
+        kb.sync()
+        assert kb.neighbours(match) == []
