@@ -46,18 +46,21 @@ def split_passages(entry: Entry, *, size: int, length: Length) -> list[Passage]:
     without text gives one passage, its title.
     """
     pieces: list[tuple[str, str]] = []
+    used = 0  # the length of the last piece
     path: list[tuple[int, str]] = []
     for level, heading, text in sections(visible_text(entry.text)):
         if heading:
             path = [step for step in path if step[0] < level] + [(level, one_line(heading))]
         above = " > ".join(title for _, title in path)
         body = text.strip()
-        last = pieces[-1][1] if pieces else ""
-        together = f"{last}\n\n{'#' * level} {heading}\n\n{body}" if heading else body
-        if last and length(together) <= size:
-            pieces[-1] = (pieces[-1][0], together)
+        added = f"\n\n{'#' * level} {heading}\n\n{body}"
+        measured = length(added)
+        if pieces and used + measured <= size:
+            pieces[-1] = (pieces[-1][0], pieces[-1][1] + added)
+            used += measured
         elif body:
-            pieces += [(above, piece) for piece in _pieces(body, size, length)]
+            pieces += [(above, piece) for piece in ([body] if measured <= size else _pieces(body, size, length))]
+            used = length(pieces[-1][1])
     pieces = pieces or [("", entry.title)]
     return [Passage(number, heading, text) for number, (heading, text) in enumerate(pieces)]
 
