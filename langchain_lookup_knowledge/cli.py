@@ -88,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_folder(evaluate)
     evaluate.add_argument("questions", metavar="QUERIES.jsonl", help="a line each: id, query, relevant (entry ids)")
     evaluate.add_argument("--json", action="store_true", help="print the figures as JSON")
+    evaluate.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the figures (needs the extra [plot])")
     evaluate.set_defaults(run=_evaluate)
 
     invocations = commands.add_parser("invocations", help="show recorded calls, newest first")
@@ -203,6 +204,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     questions = evaluation.read_questions(Path(arguments.questions))
     with _open(arguments, sync=True) as kb:
         figures = evaluation.evaluate(kb, questions)
+    if arguments.plot:
+        evaluation.plot(figures, arguments.plot)
     print(json.dumps(figures, ensure_ascii=False, indent=2) if arguments.json else "\n".join(evaluation.table(figures)))
     return DONE
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_lookup_knowledge.errors import DocumentError
+from langchain_lookup_knowledge.filters import best_similarity
 from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.types import LookupOptions, LookupResult
@@ -17,6 +18,7 @@ from langchain_lookup_knowledge.types import LookupOptions, LookupResult
 DEPTH = 10
 METRICS = ("success@1", "success@5", "MRR@10", "nDCG@10", "recall@10")
 RESAMPLES = 1000
+HATCHES = ("", "//", "..", "xx")
 L1_SECONDS = 60.0
 L1_DEPTH = 200
 """Candidates read to rank them by similarity alone: all that a search can find."""
@@ -90,8 +92,8 @@ def evaluate(kb: KnowledgeBase, questions: Sequence[Question]) -> dict[str, Any]
     if not answerable:
         raise DocumentError("none of the questions has a relevant entry: there is nothing to measure")
     known = {entry.entry_id for entry in kb.entries}
-    alone = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(k=DEPTH, l1_enabled=False))
-    full = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(k=DEPTH, l1_timeout=L1_SECONDS))
+    alone = _graph(kb, l1_enabled=False)
+    full = _graph(kb)
     results: dict[str, Any] = {question.id: full.invoke({"query": question.query}) for question in questions}
     rankings = {
         "L0 alone": {q.id: _entry_ids(alone.invoke({"query": q.query})) for q in answerable},
@@ -105,7 +107,14 @@ def evaluate(kb: KnowledgeBase, questions: Sequence[Question]) -> dict[str, Any]
             name: summary([measure(found[q.id], q.relevant) for q in answerable]) for name, found in rankings.items()
         },
         **_counts(kb, questions, results),
+        "similarities": _similarities(questions, results),
+        "thresholds": {"medium": kb.thresholds.medium, "high": kb.thresholds.high},
     }
+
+
+def _graph(kb: KnowledgeBase, **options: Any) -> Any:
+    chosen = LookupOptions(k=DEPTH, l1_timeout=L1_SECONDS, **options)
+    return create_lookup_knowledge_graph(kb, record=None, options=chosen)
 
 
 def _entry_ids(result: Mapping[str, Any]) -> list[str]:
@@ -133,7 +142,8 @@ def _l1_rankings(
 def _counts(kb: KnowledgeBase, questions: Sequence[Question], results: Mapping[str, LookupResult]) -> dict[str, Any]:
     categories = {entry.entry_id: set(entry.categories) for entry in kb.entries}
     hints: Counter[str] = Counter(specific=0, right_entry_hinted=0)
-    choice: Counter[str] = Counter(fired=0, excluded_every_right_entry=0, relaxed=0)
+    choice: Counter[str] = Counter(fired=0, helped=0, hurt=0, excluded_every_right_entry=0, relaxed=0)
+    unfiltered = _graph(kb, filter_mode="off")
     levels: dict[str, Counter[str]] = {"answerable": Counter(), "unanswerable": Counter()}
     for question in questions:
         result = results[question.id]
@@ -147,6 +157,9 @@ def _counts(kb: KnowledgeBase, questions: Sequence[Question], results: Mapping[s
         category = result["filter"]["category"]
         if category is not None:
             choice["fired"] += 1
+            gain = _first(result, question) - _first(unfiltered.invoke({"query": question.query}), question)
+            choice["helped"] += gain > 0
+            choice["hurt"] += gain < 0
             choice["relaxed"] += result["filter"]["relaxed"]
             inside = (category in categories.get(entry_id, ()) for entry_id in question.relevant)
             choice["excluded_every_right_entry"] += not any(inside)
@@ -155,6 +168,67 @@ def _counts(kb: KnowledgeBase, questions: Sequence[Question], results: Mapping[s
         "filter": dict(choice),
         "levels": {name: dict(found) for name, found in levels.items()},
     }
+
+
+def _first(result: Mapping[str, Any], question: Question) -> float:
+    """Return the reciprocal rank of the first right entry."""
+    return measure(_entry_ids(result), question.relevant)[METRICS.index("MRR@10")]
+
+
+def _similarities(questions: Sequence[Question], results: Mapping[str, LookupResult]) -> dict[str, list[float]]:
+    """Return the best similarity shown for each question: where a right entry is shown, where none is, where there is none."""
+    found: dict[str, list[float]] = {"right entry shown": [], "not shown": [], "no answer": []}
+    for question in questions:
+        matches = results[question.id]["matches"]
+        right = not question.relevant.isdisjoint(match["entry_id"] for match in matches)
+        if any(match["similarity"] is not None for match in matches):
+            group = "right entry shown" if right else "not shown" if question.relevant else "no answer"
+            found[group].append(best_similarity(matches))
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def plot(evaluation: Mapping[str, Any], path: Path) -> None:
+    """Draw the rankings, with their intervals, and the best similarities of the questions into a picture (PNG, SVG, PDF).
+
+    Raises:
+        ValueError: matplotlib is not installed, or knows no such kind of picture.
+    """
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError('a plot needs matplotlib: pip install "langchain-lookup-knowledge[plot]"') from error
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    ranking, similarity = figure.subplots(1, 2, width_ratios=[2, 1])
+    width = 0.8 / len(evaluation["rankings"])
+    for row, (name, metrics) in enumerate(evaluation["rankings"].items()):
+        places = [column + row * width for column in range(len(METRICS))]
+        means = [metric["mean"] for metric in metrics.values()]
+        spread = [[m["mean"] - m["low"] for m in metrics.values()], [m["high"] - m["mean"] for m in metrics.values()]]
+        ranking.bar(
+            places,
+            means,
+            width,
+            yerr=spread,
+            capsize=2,
+            label=name,
+            hatch=HATCHES[row % len(HATCHES)],
+            edgecolor="white",
+        )
+    ranking.set_xticks([column + 0.4 - width / 2 for column in range(len(METRICS))], METRICS)
+    ranking.set_ylim(0, 1)
+    ranking.set_title(f"{evaluation['questions']['answerable']} answerable questions, 95 % intervals", loc="left")
+    ranking.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.08), fontsize="small", frameon=False)
+    for row, (name, values) in enumerate(evaluation["similarities"].items()):
+        similarity.plot(values, [row] * len(values), "o^s"[row], alpha=0.6, label=name)
+    for level, least in evaluation["thresholds"].items():
+        similarity.axvline(least, linestyle="--", color="0.4", linewidth=1)
+        similarity.text(least, 2.45, f" {level}", fontsize="small", color="0.3")
+    similarity.set_yticks(range(3), evaluation["similarities"])
+    similarity.set_ylim(-0.5, 2.7)
+    similarity.set_title("best similarity shown", loc="left")
+    for axes in (ranking, similarity):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
 
 
 def table(evaluation: Mapping[str, Any]) -> Iterable[str]:

@@ -18,7 +18,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
-from langchain_lookup_knowledge import embeddings, merging
+from langchain_lookup_knowledge import merging
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
@@ -253,13 +253,12 @@ class _Steps:
             described=self.kb.described(state["query"], self.options.k) if l1 in WITHOUT_L1 else (),
             weigh_hints=not state["filter"]["relaxed"],
         )
-        thresholds = embeddings.thresholds(self.kb.embedding)
         return {
             "status": _status(matches, l1),
             "retrieval_layer": merging.layer(hints, candidates, matches),
             "primary": matches[0] if matches else None,
             "matches": matches,
-            "relevance": merging.assess(hints, matches, l1, thresholds),
+            "relevance": merging.assess(hints, matches, l1, self.kb.thresholds),
         }
 
     def record_invocation(self, state: LookupState, config: RunnableConfig) -> LookupState:

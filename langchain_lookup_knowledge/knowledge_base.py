@@ -423,6 +423,11 @@ class KnowledgeBase:
         written = {name for entry in self._knowledge.entries.values() for name in entry.categories}
         return sorted(name for name in written if category_key(name) == key)
 
+    @property
+    def thresholds(self) -> merging.Thresholds:
+        """The similarities from which a result may claim medium and high relevance."""
+        return embeddings.thresholds(self.embedding)
+
     def understands(self, text: str) -> bool:
         """Say whether the embedding model knows the script of a text; else its similarities mean nothing and are dropped."""
         return embeddings.understands(self.embedding, text)

@@ -4,9 +4,11 @@ import json
 import math
 
 import pytest
+from conftest import WordEmbeddings, write_files
 
+from langchain_lookup_knowledge import KnowledgeBase
 from langchain_lookup_knowledge.errors import DocumentError
-from langchain_lookup_knowledge.evaluation import Question, evaluate, measure, read_questions, summary, table
+from langchain_lookup_knowledge.evaluation import Question, evaluate, measure, plot, read_questions, summary, table
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,12 @@ def test_an_evaluation_counts_what_happened(kb):
     assert figures["rankings"]["full"]["success@1"]["mean"] == 1
     assert figures["rankings"]["L0 alone"]["success@1"]["mean"] == pytest.approx(1 / 3, abs=1e-3)
     assert figures["hints"] == {"specific": 1, "right_entry_hinted": 1}
-    assert figures["filter"] == {"fired": 1, "excluded_every_right_entry": 0, "relaxed": 0}
+    assert figures["filter"] == {"fired": 1, "helped": 0, "hurt": 0, "excluded_every_right_entry": 0, "relaxed": 0}
+    assert {name: len(values) for name, values in figures["similarities"].items()} == {
+        "right entry shown": 3,
+        "not shown": 0,
+        "no answer": 1,
+    }
     assert sum(figures["levels"]["answerable"].values()) == 3
     shown = "\n".join(table(figures))
     assert "3 answerable questions, 1 without an answer" in shown
@@ -75,3 +82,18 @@ def test_a_line_that_is_no_question_is_named(tmp_path, line):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(DocumentError, match="cannot be read: give a file of questions"):
         read_questions(tmp_path / "nowhere.jsonl")
+
+
+def test_a_plot_is_a_picture(kb, tmp_path):
+    plot(evaluate(kb, QUESTIONS), tmp_path / "figures.png")
+    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_filter_that_lifts_the_right_entry_has_helped(tmp_path):
+    shared = "The machine in the hall takes cards.\n"
+    files = {f"{i}.md": f"---\ncategory: Shop\n---\n{shared}" for i in range(3)}
+    files["it.md"] = f"---\ntitle: A\nkeywords: [kiosk mode]\ncategory: IT\n---\n{shared}"
+    files["faq.md"] = f"---\ntitle: B\ncategory: IT\n---\n{shared}Restart it.\n"
+    with KnowledgeBase.open(write_files(tmp_path / "kb", files), embedding=WordEmbeddings()) as kb:
+        question = Question("1", "kiosk mode: the machine in the hall takes cards", frozenset({"faq.md"}))
+        assert evaluate(kb, [question])["filter"]["helped"] == 1
