@@ -1,12 +1,14 @@
 """A sync that is killed at any moment leaves the old state or the new one, and the next sync repairs the rest."""
 
 import random
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from conftest import WordEmbeddings, write_files
+import pytest
+from conftest import SHARED, WordEmbeddings, write_files
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
 
@@ -51,3 +53,53 @@ def test_kill_during_sync(tmp_path):
             assert {match["snippet"].split()[0] for match in result["matches"]} == {f"edition{round_}"}
             assert kb.index._opened().shard.info().points_count == len(kb.entries)
         assert len(list((folder / ".lookup-knowledge/index").glob("generation-*"))) <= 2
+
+
+EDIT = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from conftest import WordEmbeddings
+from langchain_lookup_knowledge import KnowledgeBase
+kb = KnowledgeBase.open(sys.argv[1], embedding=WordEmbeddings(), sync=False)
+print("reading done", flush=True)
+started = time.monotonic()
+kb.sync()
+print(time.monotonic() - started, flush=True)
+"""
+
+
+def edit(folder, rng, round_):
+    """Change, add and remove some files."""
+    files = sorted(folder.rglob("*.md"))
+    for path in rng.sample(files, 5):
+        path.write_text(path.read_text("utf-8") + f"\n\n## Round {round_}\n\nAn edit.\n", "utf-8")
+    rng.choice(files).unlink()
+    write_files(folder, {f"new-{round_}.md": f"# Round {round_}\n\nA page.\n"})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason=f"{SHARED} is not here")
+def test_fifty_kills_during_syncs_of_a_large_folder(tmp_path):
+    rng = random.Random(7)
+    folder = tmp_path / "kb"
+    shutil.copytree(SHARED / "eval/docker/kb", folder)
+    command = [sys.executable, "-c", EDIT, str(folder), str(Path(__file__).parent)]
+    KnowledgeBase.open(folder, embedding=WordEmbeddings()).close()
+    edit(folder, rng, 0)
+    seconds = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    killed = 0
+    for round_ in range(1, 51):
+        edit(folder, rng, round_)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            writer.stdout.readline()
+            time.sleep(rng.uniform(0, seconds))
+            writer.kill()
+            killed += writer.wait() != 0
+        with KnowledgeBase.open(folder, embedding=WordEmbeddings(), sync=False) as kb:
+            result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "limit the memory of a container"})
+            assert result["l1"]["status"] == "ok", result["l1"]
+            kb.sync()
+            expected = sum(len(kb._passages(entry)) for entry in kb.entries)
+            assert kb.index._opened().shard.info().points_count == expected
+            assert set(kb.index.contents().digests) == {entry.entry_id for entry in kb.entries}
+    assert killed > 25
