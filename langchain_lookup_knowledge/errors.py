@@ -5,7 +5,7 @@ LookupKnowledgeError
 ├── EmbeddingError   the embedding model cannot be loaded or gives unusable vectors
 ├── StoreError       the vector index cannot be read, written or reached
 │   ├── IndexMissing         ... since there is none yet
-│   └── StoreUnreachable     ... since it does not answer
+│   └── StoreUnreachable     ... since its server does not answer, or not now
 │       └── StoreTimeout         ... in time
 └── RecordError      an invocation cannot be written or read
 
@@ -34,7 +34,7 @@ class IndexMissing(StoreError):
 
 
 class StoreUnreachable(StoreError):
-    """The server that holds the vector index does not answer."""
+    """The server that holds the vector index does not answer, or says that it cannot now (429, 5xx)."""
 
 
 class StoreTimeout(StoreUnreachable):

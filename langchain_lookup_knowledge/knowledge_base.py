@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, merging
+from langchain_lookup_knowledge.breaker import CircuitBreaker
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
 from langchain_lookup_knowledge.documents import Entry, category_key, read_folder, visible_text
 from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, IndexMissing, StoreError, StoreUnreachable
@@ -37,7 +38,7 @@ from langchain_lookup_knowledge.stores import (
     VectorIndex,
     write_durably,
 )
-from langchain_lookup_knowledge.types import Candidate, DescribedEntry, FrontmatterFields, Hints, Problem
+from langchain_lookup_knowledge.types import Candidate, DescribedEntry, FrontmatterFields, Health, Hints, Problem
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -98,6 +99,7 @@ class KnowledgeBase:
         self.index = index
         self.embedding = embedding
         self.index_failure: str | None = None
+        self.breaker = CircuitBreaker()
         self._next_look = 0.0
         self._built: float | None = None
         self._builder: threading.Thread | None = None
@@ -213,6 +215,14 @@ class KnowledgeBase:
         if 2 * foreign > len(self._knowledge.entries):
             problems.append(Problem(".", None, f"{foreign} entries are in a script that {_MODEL_ADVICE}"))
         return problems
+
+    def health(self) -> Health:
+        """Return how L1 and the index are, as the last lookups left them: nothing is asked of a server or a model."""
+        index = "off" if self.index is None else self.building or self.index_failure or "ok"
+        health: Health = {**self.breaker.health(), "entries": len(self._knowledge.entries), "index": index}
+        if self.index is None:
+            health["l1"] = "disabled"
+        return health
 
     def hints(self, query: str) -> Hints:
         """Return what L0 alone finds in a query: the `hints` of a result."""
@@ -332,8 +342,12 @@ class KnowledgeBase:
         ours = self._fingerprint(dimensions)
         differing = [key for key in ours if fingerprint.get(key) != ours[key]]
         if differing:
-            what = "; ".join(f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing)
-            raise StoreError(f"the index was built with another {what}: {REBUILD_COMMAND}")
+            told = {key: f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing}
+            if "dimensions" in told:
+                told["dimensions"] = (
+                    f"size: embedding is {dimensions}-d, collection is {fingerprint.get('dimensions')}-d"
+                )
+            raise StoreError(f"the index was built with another {'; '.join(told.values())}: {REBUILD_COMMAND}")
 
     def retrieve(
         self, query: str, categories: Sequence[str | None], *, limit: int, min_similarity: float | None = None

@@ -4,20 +4,24 @@ A passage is one point with named vectors: `dense`, the embedding; `passage`, BM
 each entry, `entry` and `frontmatter`, BM25 of the whole entry and of its title, keywords and entities.
 """
 
+import importlib.metadata
 import json
 import math
 import os
+import re
 import shutil
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from langchain_lookup_knowledge.deadlines import remaining
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
@@ -40,6 +44,22 @@ INDEXED_FIELDS = (CATEGORY_FIELD, ENTRY_FIELD, DIGEST_FIELD)
 """Every field a filter names has a keyword index: a server in strict mode refuses the filter otherwise."""
 INDEX_COMMAND = "run `lookup-knowledge index` on the knowledge folder, or kb.sync()"
 REBUILD_COMMAND = "run `lookup-knowledge index --rebuild` on the knowledge folder, or kb.sync(rebuild=True)"
+
+RETRY_PAUSE = 0.1
+"""Seconds before a request that failed in passing is sent once more, if the time allows; a server may ask for more."""
+MAX_RETRY_PAUSE = 10.0
+
+_UNINDEXED = re.compile(r'Index required but not found for \\?"([^"\\]+)')
+_DIMENSIONS = re.compile(r"expected dim: (\d+), got (\d+)")
+_GRPC_STATUS = {
+    "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+}
 
 _POINT_NAMESPACE = uuid.UUID("5f4c2c9e-8d0f-5c57-9d6b-6f2f6f0a7a51")
 
@@ -477,38 +497,81 @@ class QdrantIndex:
             timeout=self._timeout,
             prefer_grpc=self._prefer_grpc,
             check_compatibility=False,
+            event_hooks={"request": [_keep_within_deadline]},
         )
 
-    def _call(self, call: Callable[[], Any]) -> Any:
-        """Run a request and turn each failure into a StoreError that names the fix and holds no secret."""
-        from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse  # noqa: PLC0415
+    def _seconds(self) -> int:
+        """Return how long a request may take: the client and the server count whole seconds."""
+        return max(1, math.ceil(min(self._timeout, remaining())))
 
+    def _call(self, call: Callable[[], Any]) -> Any:
+        """Run a request, once more if it failed in passing and the time allows.
+
+        Each failure becomes a StoreError that names the fix and holds no secret.
+        """
         try:
             return call()
-        except LookupKnowledgeError:
-            raise
-        except UnexpectedResponse as error:
-            kind = IndexMissing if error.status_code == 404 else StoreError
-            raise kind(self._refusal(error.status_code)) from error
-        except ResponseHandlingException as error:
-            if "timeout" in type(error.source).__name__.lower():
-                raise StoreTimeout("the Qdrant server did not answer in time") from error
-            raise StoreUnreachable(
-                f"the Qdrant server cannot be reached ({type(error.source).__name__}): check its URL"
-            ) from error
-        except Exception as error:  # gRPC, local mode and URL parsing each raise their own
-            if "DEADLINE_EXCEEDED" in str(error):
-                raise StoreTimeout("the Qdrant server did not answer in time") from error
-            raise StoreError(
-                f"the Qdrant request failed ({type(error).__name__}): check the URL and collection"
-            ) from error
+        except Exception as error:  # what it is, `_failure` finds out
+            failure = self._failure(error)
+            pause = max(RETRY_PAUSE, getattr(error, "retry_after_s", 0))
+            if not isinstance(failure, StoreUnreachable) or pause >= min(remaining(), MAX_RETRY_PAUSE):
+                raise failure from error
+        time.sleep(pause)
+        return self._call_once(call)
 
-    def _refusal(self, status: int | None) -> str:
+    def _call_once(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> LookupKnowledgeError:
+        """Return what a failure of the client means; gRPC, local mode and URL parsing each raise their own."""
+        from qdrant_client.common.client_exceptions import ResourceExhaustedResponse  # noqa: PLC0415
+        from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse  # noqa: PLC0415
+
+        if isinstance(error, LookupKnowledgeError):
+            return error
+        if isinstance(error, UnexpectedResponse):
+            return self._refusal(error.status_code or 0, error.content.decode("utf-8", "replace"))
+        if isinstance(error, ResourceExhaustedResponse):
+            return self._refusal(429, "")
+        if isinstance(error, ResponseHandlingException):
+            return _broken_exchange(error.source)
+        code = getattr(getattr(error, "code", lambda: None)(), "name", "")
+        if code == "DEADLINE_EXCEEDED":
+            return StoreTimeout("the Qdrant server did not answer in time")
+        if code in _GRPC_STATUS:
+            return self._refusal(_GRPC_STATUS[code], str(error))
+        return StoreError(f"the Qdrant request failed ({type(error).__name__}): check the URL and collection")
+
+    def _refusal(self, status: int, body: str) -> StoreError:
+        """Return what an HTTP status means; of the body only the names of fields and sizes are told."""
         if status in (401, 403):
-            return f"the Qdrant server refuses the API key (HTTP {status}): check api_key"
+            return StoreError(f"the Qdrant server refuses the API key (HTTP {status}): check api_key")
+        if status == 404 and "doesn't exist" in body:
+            return IndexMissing(f'collection "{self.collection}" does not exist: {INDEX_COMMAND}')
         if status == 404:
-            return f'collection "{self.collection}" does not exist: {INDEX_COMMAND}'
-        return f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})'
+            ours = importlib.metadata.version("qdrant-client")
+            what = (
+                f"the Qdrant server{self._server_version()} does not know a request of qdrant-client {ours} (HTTP 404)"
+            )
+            return StoreError(f"{what}: update the server, or check its URL")
+        if status == 429 or status >= 500:
+            return StoreUnreachable(f"the Qdrant server is overloaded or out of order (HTTP {status}): look at its log")
+        if field := _UNINDEXED.search(body):
+            needed = f'the Qdrant server is in strict mode and needs a payload index on "{field[1]}"'
+            return StoreError(
+                f'{needed} of collection "{self.collection}": {REBUILD_COMMAND}, or create a keyword index'
+            )
+        if sizes := _DIMENSIONS.search(body):
+            return StoreError(f"embedding is {sizes[2]}-d, collection is {sizes[1]}-d: {REBUILD_COMMAND}")
+        return StoreError(f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})')
+
+    def _server_version(self) -> str:
+        with suppress(Exception):  # only to be told if known
+            return f" {self.client.info().version}"
+        return ""
 
     def warm(self) -> None:
         _bm25()
@@ -557,7 +620,7 @@ class QdrantIndex:
     def write(
         self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
     ) -> None:
-        self._call(lambda: self._write(contents, removed, points, anew))
+        self._call_once(lambda: self._write(contents, removed, points, anew))
 
     def _write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], anew: bool) -> None:
         from qdrant_client import models  # noqa: PLC0415
@@ -567,13 +630,14 @@ class QdrantIndex:
         if not self.client.collection_exists(self.collection):
             self._create(contents.fingerprint)
         for batch in points:
-            self.client.upsert(self.collection, [_server_point(point) for point in batch], wait=True)
+            records = [_server_point(point) for point in batch]
+            self._call(partial(self.client.upsert, self.collection, records, wait=True))
         for entry_id in removed:  # last, so that an entry is never missing while it is renewed
             old = _server_filter((ENTRY_FIELD, [entry_id]))
             if entry_id in contents.digests:
                 new = models.MatchValue(value=contents.digests[entry_id])
                 old.must_not = [models.FieldCondition(key=DIGEST_FIELD, match=new)]
-            self.client.delete(self.collection, models.FilterSelector(filter=old), wait=True)
+            self._call(partial(self.client.delete, self.collection, models.FilterSelector(filter=old), wait=True))
 
     def _create(self, fingerprint: Fingerprint) -> None:
         from qdrant_client import models  # noqa: PLC0415
@@ -608,12 +672,14 @@ class QdrantIndex:
             for conditions in filters
             for name in names
         ]
-        answers = self._call(lambda: self.client.query_batch_points(self.collection, requests))
+        answers = self._call(lambda: self.client.query_batch_points(self.collection, requests, timeout=self._seconds()))
         lists = [[(point.id, _entry_id(point), point.score) for point in answer.points] for answer in answers]
         return Answer(_by_filter(len(filters), names, lists), self._stored)
 
     def _stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
-        records = self._call(lambda: self.client.retrieve(self.collection, list(point_ids), with_payload=True))
+        records = self._call(
+            lambda: self.client.retrieve(self.collection, list(point_ids), with_payload=True, timeout=self._seconds())
+        )
         return {record.id: record.payload for record in records}
 
     def close(self) -> None:
@@ -621,6 +687,25 @@ class QdrantIndex:
             client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _keep_within_deadline(request: Any) -> None:
+    """Keep each phase of a request of httpx (connect, write, read) within what is left of the time."""
+    limits = request.extensions["timeout"]
+    for phase, seconds in limits.items():
+        limits[phase] = min(math.inf if seconds is None else seconds, max(remaining(), 0.001))
+
+
+def _broken_exchange(source: Exception) -> StoreError:
+    """Return what stopped an exchange of request and answer, which the client hands on as it came."""
+    import httpx  # noqa: PLC0415  (the client's own)
+
+    kind = type(source).__name__
+    if isinstance(source, httpx.TimeoutException):
+        return StoreTimeout("the Qdrant server did not answer in time")
+    if isinstance(source, httpx.TransportError):
+        return StoreUnreachable(f"the Qdrant server cannot be reached ({kind}): check its URL")
+    return StoreError(f"the answer is not that of a Qdrant server ({kind}): check its URL")
 
 
 def _server_filter(*conditions: tuple[str, Sequence[str]]) -> Any:

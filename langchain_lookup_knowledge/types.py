@@ -13,6 +13,7 @@ RetrievalLayer = Literal["L0", "L1", "L0+L1", "none"]
 FilterReason = Literal["single_domain", "no_domain", "several_domains", "off"]
 L1Status = Literal["ok", "empty", "below_threshold", "failed", "timeout", "unavailable", "disabled", "skipped"]
 RelevanceLevel = Literal["high", "medium", "low", "none"]
+L1State = Literal["untried", "ok", "failing", "open", "disabled"]
 Recorded = Literal["stored", "spooled", "failed", "off"]
 Field = Literal["title", "keywords", "entities"]
 
@@ -172,6 +173,26 @@ class L1Report(TypedDict):
     reason: str | None
     candidates: int
     elapsed_ms: float
+
+
+class L1Health(TypedDict):
+    """How L1 is: `open` means that it is left alone for `retry_in` seconds after `failures` in a row.
+
+    `since`: when this state began, in ISO 8601, UTC. `last_failure` stays after L1 has come back.
+    """
+
+    l1: L1State
+    since: str
+    failures: int
+    last_failure: str | None
+    retry_in: float | None
+
+
+class Health(L1Health):
+    """How a knowledge base is; `index` is "ok", "off", or what is wrong with the index or still going on."""
+
+    entries: int
+    index: str
 
 
 class Candidate(TypedDict):

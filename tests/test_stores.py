@@ -1,11 +1,14 @@
 """Both engines behind the one Protocol: the same passages, the same answers, and failures with names."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 import time
+import uuid
 
 import pytest
+from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import QdrantIndex, StoreError
 from langchain_lookup_knowledge.stores import CATEGORY_FIELD, Contents, EmbeddedIndex, Point, _by_filter
@@ -32,9 +35,23 @@ def contents(*entry_ids):
     return Contents(FINGERPRINT, {entry_id: f"{entry_id}-digest" for entry_id in entry_ids})
 
 
-@pytest.fixture(params=["embedded", "server"])
+REAL_SERVER = os.environ.get("QDRANT_URL")
+ENGINES = ["embedded", "in-process", "http", *(["real"] if REAL_SERVER else [])]
+
+
+@pytest.fixture(params=ENGINES)
 def index(request, tmp_path):
-    made = EmbeddedIndex(tmp_path / "index") if request.param == "embedded" else QdrantIndex(":memory:", "kb")
+    if request.param == "embedded":
+        made = EmbeddedIndex(tmp_path / "index")
+    elif request.param == "in-process":
+        made = QdrantIndex(":memory:", "kb")
+    elif request.param == "http":
+        server = QdrantServer(strict=True)
+        request.addfinalizer(server.close)
+        made = QdrantIndex(server.url, "kb")
+    else:
+        made = QdrantIndex(REAL_SERVER, f"test-{uuid.uuid4().hex}", api_key=os.environ.get("QDRANT_API_KEY"))
+        request.addfinalizer(lambda: made.client.delete_collection(made.collection))
     yield made
     made.close()
 
