@@ -5,6 +5,7 @@ LookupKnowledgeError
 ├── EmbeddingError   the embedding model cannot be loaded or gives unusable vectors
 ├── StoreError       the vector index cannot be read, written or reached
 │   ├── IndexMissing         ... since there is none yet
+│   ├── StoreForbidden       ... since the server refuses the API key
 │   └── StoreUnreachable     ... since its server does not answer, or not now
 │       └── StoreTimeout         ... in time
 └── RecordError      an invocation cannot be written or read
@@ -31,6 +32,10 @@ class StoreError(LookupKnowledgeError):
 
 class IndexMissing(StoreError):
     """There is no index, or no collection, to search."""
+
+
+class StoreForbidden(StoreError):
+    """The server that holds the vector index refuses the API key."""
 
 
 class StoreUnreachable(StoreError):

@@ -22,7 +22,14 @@ from langchain_lookup_knowledge import embeddings, merging
 from langchain_lookup_knowledge.breaker import CircuitBreaker
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
 from langchain_lookup_knowledge.documents import Entry, category_key, read_folder, visible_text
-from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, IndexMissing, StoreError, StoreUnreachable
+from langchain_lookup_knowledge.errors import (
+    DocumentError,
+    EmbeddingError,
+    IndexMissing,
+    StoreError,
+    StoreForbidden,
+    StoreUnreachable,
+)
 from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.passages import Passage, split_passages
 from langchain_lookup_knowledge.stores import (
@@ -368,8 +375,10 @@ class KnowledgeBase:
         filters = [[(CATEGORY_FIELD, [category_key(category)])] if category else [] for category in categories]
         try:
             answer = self.index.search(vector, query, filters, SEARCH_LIMIT)
-        except StoreUnreachable:
+        except (StoreUnreachable, StoreForbidden):
             raise
+        except IndexMissing as error:
+            raise IndexMissing(self.index_failure or str(error)) from error
         except StoreError:
             self._diagnose(len(vector))
             raise

@@ -26,6 +26,7 @@ from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
     StoreError,
+    StoreForbidden,
     StoreTimeout,
     StoreUnreachable,
 )
@@ -51,14 +52,13 @@ MAX_RETRY_PAUSE = 10.0
 
 _UNINDEXED = re.compile(r'Index required but not found for \\?"([^"\\]+)')
 _DIMENSIONS = re.compile(r"expected dim: (\d+), got (\d+)")
-_GRPC_STATUS = {
+_GRPC_STATUS = {  # the HTTP status that says the same
     "INVALID_ARGUMENT": 400,
     "UNAUTHENTICATED": 401,
     "PERMISSION_DENIED": 403,
     "NOT_FOUND": 404,
     "RESOURCE_EXHAUSTED": 429,
     "INTERNAL": 500,
-    "UNAVAILABLE": 503,
 }
 
 _POINT_NAMESPACE = uuid.UUID("5f4c2c9e-8d0f-5c57-9d6b-6f2f6f0a7a51")
@@ -538,9 +538,13 @@ class QdrantIndex:
             return self._refusal(429, "")
         if isinstance(error, ResponseHandlingException):
             return _broken_exchange(error.source)
+        if isinstance(error, json.JSONDecodeError | AssertionError):  # the client's view of an answer it cannot read
+            return _broken_exchange(error)
         code = getattr(getattr(error, "code", lambda: None)(), "name", "")
         if code == "DEADLINE_EXCEEDED":
             return StoreTimeout("the Qdrant server did not answer in time")
+        if code == "UNAVAILABLE":
+            return StoreUnreachable(f"the Qdrant server cannot be reached ({code}): check its URL")
         if code in _GRPC_STATUS:
             return self._refusal(_GRPC_STATUS[code], str(error))
         return StoreError(f"the Qdrant request failed ({type(error).__name__}): check the URL and collection")
@@ -548,7 +552,7 @@ class QdrantIndex:
     def _refusal(self, status: int, body: str) -> StoreError:
         """Return what an HTTP status means; of the body only the names of fields and sizes are told."""
         if status in (401, 403):
-            return StoreError(f"the Qdrant server refuses the API key (HTTP {status}): check api_key")
+            return StoreForbidden(f"the Qdrant server refuses the API key (HTTP {status}): check api_key")
         if status == 404 and "doesn't exist" in body:
             return IndexMissing(f'collection "{self.collection}" does not exist: {INDEX_COMMAND}')
         if status == 404:

@@ -173,11 +173,13 @@ class QdrantServer:
         except ValidationError as error:
             return 400, _error(f"Format error in JSON body: {error.error_count()} errors")
         envelope = {"result": result, "status": "ok", "time": time.perf_counter() - started}
+        if isinstance(result, models.VersionInfo):  # the one answer that comes without an envelope
+            envelope = result
         return 200, JSON.dump_json(envelope, exclude_none=True)
 
     def _result(self, method: str, path: str, body: bytes) -> Any:
         if (method, path) == ("GET", "/"):
-            raise Refusal(404, "")
+            return models.VersionInfo(title="qdrant - vector search engine", version="1.9.0")
         found = re.fullmatch(r"/collections/([^/]+)(/.*)?", path)
         if not found:
             raise Refusal(404, "")

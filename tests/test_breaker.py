@@ -140,7 +140,7 @@ def test_a_missing_index_is_told_each_time_and_used_as_soon_as_it_is_there(folde
         graph = create_lookup_knowledge_graph(kb)
         for _ in range(5):
             l1 = graph.invoke({"query": "refund"})["l1"]
-            assert (l1["status"], l1["reason"][:22]) == ("unavailable", "there is no index yet:")
+            assert (l1["status"], l1["reason"][:22]) == ("unavailable", "there is no index: run")
         kb.sync()
         assert graph.invoke({"query": "refund"})["l1"]["status"] == "ok"
 
