@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import embeddings, merging
 from langchain_lookup_knowledge.deadlines import acall_with_deadline, call_with_deadline
+from langchain_lookup_knowledge.documents import one_line
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
@@ -28,6 +29,7 @@ from langchain_lookup_knowledge.errors import (
 from langchain_lookup_knowledge.filters import choose_filter, hides_better
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, Retrieved
 from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder, storable
+from langchain_lookup_knowledge.stores import INDEX_COMMAND
 from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.types import (
     Candidate,
@@ -208,7 +210,7 @@ class _Steps:
             found = call_with_deadline(self._request(state), self.options.l1_timeout)
         except Exception as error:  # noqa: BLE001  (whatever it is, L0 still answers)
             return {"l1": self._failure(error, started)}
-        return self._answered(state["query"], found, started)
+        return self._answered(state, found, started)
 
     async def al1_retrieve(self, state: LookupState) -> LookupState:
         if state["unfiltered"]:
@@ -218,7 +220,7 @@ class _Steps:
             found = await acall_with_deadline(self._request(state), self.options.l1_timeout)
         except Exception as error:  # noqa: BLE001  (as above)
             return {"l1": self._failure(error, started)}
-        return self._answered(state["query"], found, started)
+        return self._answered(state, found, started)
 
     def _request(self, state: LookupState) -> Callable[[], list[Retrieved]]:
         """Return the call of L1: filtered, with an unfiltered probe beside it where the filter is guarded."""
@@ -236,21 +238,25 @@ class _Steps:
         relaxed: FilterChoice = {"category": choice["category"], "reason": choice["reason"], "relaxed": True}
         return {"candidates": candidates, "filter": relaxed, "l1": report}
 
-    def _answered(self, query: str, found: list[Retrieved], started: float) -> LookupState:
+    def _answered(self, state: LookupState, found: list[Retrieved], started: float) -> LookupState:
         self.kb.breaker.answered()
-        update: LookupState = {"candidates": found[0].candidates, "l1": self._report(query, found[0], started)}
+        update: LookupState = {"candidates": found[0].candidates, "l1": self._report(state, found, started)}
         if len(found) > 1:
             update["unfiltered"] = found[1].candidates
         return update
 
-    def _report(self, query: str, found: Retrieved, started: float) -> L1Report:
-        if found.candidates:
-            return _l1_report("ok", self._caveat(query), found.entries, started)
-        if found.best_similarity is not None:
-            best = f"best similarity {found.best_similarity:.3f}"
-            reason = f"{best} is under min_similarity {self.options.min_similarity}"
+    def _report(self, state: LookupState, found: list[Retrieved], started: float) -> L1Report:
+        first, category = found[0], state["filter"]["category"]
+        if first.candidates:
+            return _l1_report("ok", self._caveat(state["query"]), first.entries, started)
+        alone = f", in the category {one_line(category)!r} alone" if category and len(found) == 1 else ""
+        if first.best_similarity is not None:
+            best = f"best similarity {first.best_similarity:.3f}"
+            reason = f"{best} is under min_similarity {self.options.min_similarity}{alone}"
             return _l1_report("below_threshold", reason, started=started)
-        return _l1_report("empty", "no passage was found", started=started)
+        if not alone and found[-1].best_similarity is None and self.kb.understands(state["query"]):
+            return _l1_report("empty", f"the index holds no passage: {INDEX_COMMAND}", started=started)
+        return _l1_report("empty", f"no passage was found{alone}", started=started)
 
     def _failure(self, error: Exception, started: float) -> L1Report:
         """Name a failure of L1 and report it to the circuit breaker.

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -325,11 +325,20 @@ class KnowledgeBase:
                     _point(entry, passage, lengths[entry.entry_id], vector, contents)
                     for (entry, passage), vector in zip(window, vectors, strict=True)
                 ]
+                self._tell_unembedded(
+                    entry for (entry, _), vector in zip(window, vectors, strict=True) if vector is None
+                )
                 bar.update(len(window))
                 if self._built is not None:
                     self._built = (start + len(window)) / len(passages)
                 if self._closed:
                     raise StoreError("the knowledge base was closed while its index was built")
+
+    def _tell_unembedded(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            message = "the embedding model gave no usable vector for a passage: it is found by its words alone"
+            self._knowledge.problems.append(Problem(entry.entry_id, None, message))
+            logger.warning("%s: %s", entry.entry_id, message)
 
     def _dimensions(self) -> int:
         if isinstance(self.embedding, embeddings.FastEmbedModel):
@@ -572,7 +581,7 @@ def _brand(fingerprint: Fingerprint) -> str:
     return hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float], contents: Contents) -> Point:
+def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float] | None, contents: Contents) -> Point:
     sparse = {"passage": f"{entry.title}\n{passage.heading}\n{passage.text}"}
     if passage.number == 0:
         whole = f"{entry.description}\n{visible_text(entry.text)}"

@@ -71,11 +71,11 @@ Fingerprint = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One passage to store: `sparse` maps the names of BM25 vectors to the texts they encode."""
+    """One passage to store: `sparse` maps the names of BM25 vectors to the texts they encode; `dense` may be missing."""
 
     entry_id: str
     number: int
-    dense: Sequence[float]
+    dense: Sequence[float] | None
     sparse: Mapping[str, str]
     payload: Mapping[str, Any]
 
@@ -410,7 +410,7 @@ def _apply(shard: "qdrant_edge.EdgeShard", removed: Iterable[str], points: Itera
                     edge.Point(
                         id=point.id,
                         vector={
-                            "dense": list(point.dense),
+                            **({"dense": list(point.dense)} if point.dense else {}),
                             **{name: _bm25().embed_document(text) for name, text in point.sparse.items()},
                         },
                         payload=dict(point.payload),
@@ -723,7 +723,7 @@ def _server_filter(*conditions: tuple[str, Sequence[str]]) -> Any:
 def _server_point(point: Point) -> Any:
     from qdrant_client import models  # noqa: PLC0415
 
-    vectors: dict[str, Any] = {"dense": list(point.dense)}
+    vectors: dict[str, Any] = {"dense": list(point.dense)} if point.dense else {}
     for name, text in point.sparse.items():
         encoded = _bm25().embed_document(text)
         vectors[name] = models.SparseVector(indices=encoded.indices, values=encoded.values)

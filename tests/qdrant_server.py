@@ -42,6 +42,7 @@ class Handler(BaseHTTPRequestHandler):
     def _any(self) -> None:
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.qdrant.requests.append(f"{self.command} {self.path}")
+        self.qdrant.bodies.append(self.body)
         fault = self.qdrant.next_fault(self)
         if fault is None or not fault(self):
             self.answer(*self.qdrant.answer(self.command, self.path, self.headers, self.body))
@@ -115,13 +116,14 @@ def late(seconds: float) -> Fault:
 
 
 class QdrantServer:
-    """The server, up from the start until `close`. `requests` lists what it was asked."""
+    """The server, up from the start until `close`. `requests` and `bodies` list what it was asked."""
 
     def __init__(self, *, api_key: str | None = None, strict: bool = False) -> None:
         self.api_key = api_key
         self.strict = strict
         self.closing = threading.Event()
         self.requests: list[str] = []
+        self.bodies: list[bytes] = []
         self._fault: tuple[Fault, float, str] | None = None
         self._client = QdrantClient(":memory:")
         self._indexed: dict[str, set[str]] = {}
