@@ -72,7 +72,7 @@ class LookupOptions:
     clearly better candidates; "strict" sends the filter alone; "off" never filters.
     `min_similarity`: candidates whose dense cosine (-1 to 1) is lower do not count; None keeps all.
     `l1_enabled`: False answers from L0 alone.
-    `l1_timeout`: seconds L1 may take, embedding the query included; at most 3600.
+    `l1_timeout`: seconds L1 may take, embedding the query and one retry included; at most 3600.
     `max_chars`: most characters of the text handed to the model, at least 500.
     `record_mode`: "best_effort" answers even if the call could not be recorded; "required" does not.
     `scope_fields`: reserved; must be empty.

@@ -227,3 +227,32 @@ def test_a_fault_of_l1_leaves_l0_in_time_with_a_reason_and_one_record(world, nam
 def test_the_mended_world_answers_from_both_layers(world, way):
     result = world.look_up("refund", way)
     assert (result["l1"]["status"], result["retrieval_layer"]) == ("ok", "L0+L1")
+
+
+def test_a_slow_filter_costs_the_lookups_that_send_it_and_no_other(world):
+    world.server.misbehave(late(60), where='"filter"')
+    slow = world.look_up("refund", "sync")
+    assert (slow["l1"]["status"], slow["filter"]["category"]) == ("timeout", "Billing")
+    assert world.look_up("zebra", "sync")["l1"]["status"] == "ok"
+
+
+def test_a_server_that_comes_back_is_used_again(world):
+    world.kb.breaker = CircuitBreaker(failures=2, pause=0.1)
+    world.server.misbehave(status(503))
+    states = [world.look_up("refund", "sync")["l1"]["status"] for _ in range(3)]
+    assert states == ["failed", "failed", "unavailable"]
+    assert world.kb.health()["l1"] == "open"
+    world.server.misbehave(None)
+    time.sleep(0.15)
+    assert world.look_up("refund", "async")["l1"]["status"] == "ok"
+    assert world.kb.health()["l1"] == "ok"
+
+
+def test_a_lookup_over_grpc_out_of_reach_is_told(world):
+    world.kb.index = QdrantIndex("http://127.0.0.1:9", "kb", prefer_grpc=True)
+    world.kb.index.warm()
+    l1 = world.look_up("refund", "sync")["l1"]
+    assert (l1["status"], l1["reason"]) == (
+        "failed",
+        "the Qdrant server cannot be reached (UNAVAILABLE): check its URL",
+    )
