@@ -76,8 +76,8 @@ class Workers:
         with self._changed:
             self._calls.append((future, partial(context.run, call)))
             if self._idle < len(self._calls) and self._started < MAX_WORKERS:
-                self._started += 1
                 threading.Thread(target=self._work, name="lookup-knowledge-l1", daemon=True).start()
+                self._started += 1
             self._changed.notify()
         return future
 

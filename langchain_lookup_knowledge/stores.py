@@ -158,7 +158,7 @@ class _OpenShard(NamedTuple):
 
 
 _INHERITED: list[Any] = []
-"""Shards that a forked child has of its parent, never closed there, for the threads they belong to stayed with the parent."""
+"""Shards and clients that a forked child has of its parent, never closed there: threads and connections are the parent's."""
 
 
 class EmbeddedIndex:
@@ -472,6 +472,7 @@ class QdrantIndex:
         self._timeout = timeout
         self._prefer_grpc = prefer_grpc
         self._collection_options = dict(collection_options or {})
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._client: QdrantClient | None = None
 
@@ -480,7 +481,10 @@ class QdrantIndex:
 
     @property
     def client(self) -> "QdrantClient":
-        """The client, connected at first use."""
+        """The client, connected at first use; a forked child makes connections of its own."""
+        if self._process != os.getpid() and self.url != ":memory:":
+            _INHERITED.append(self._client)
+            self._process, self._lock, self._client = os.getpid(), threading.Lock(), None
         with self._lock:
             if self._client is None:
                 self._client = self._call(self._connect)
@@ -505,42 +509,40 @@ class QdrantIndex:
         return max(1, math.ceil(min(self._timeout, remaining())))
 
     def _call(self, call: Callable[[], Any]) -> Any:
-        """Run a request, once more if it failed in passing and the time allows.
-
-        Each failure becomes a StoreError that names the fix and holds no secret.
-        """
+        """Run a request, once more if it failed in passing and the time allows."""
         try:
-            return call()
-        except Exception as error:  # what it is, `_failure` finds out
-            failure = self._failure(error)
-            pause = max(RETRY_PAUSE, getattr(error, "retry_after_s", 0))
-            if not isinstance(failure, StoreUnreachable) or pause >= min(remaining(), MAX_RETRY_PAUSE):
-                raise failure from error
+            return self._call_once(call)
+        except StoreUnreachable as failure:
+            pause = max(RETRY_PAUSE, getattr(failure.__cause__, "retry_after_s", 0))
+            if pause >= min(remaining(), MAX_RETRY_PAUSE):
+                raise
         time.sleep(pause)
         return self._call_once(call)
 
     def _call_once(self, call: Callable[[], Any]) -> Any:
+        """Run a request, or several, and turn each failure into a StoreError that names the fix and holds no secret."""
         try:
             return call()
+        except LookupKnowledgeError:
+            raise
         except Exception as error:
             raise self._failure(error) from error
 
-    def _failure(self, error: Exception) -> LookupKnowledgeError:
-        """Return what a failure of the client means; gRPC, local mode and URL parsing each raise their own."""
+    def _failure(self, error: Exception) -> StoreError:
+        """Return what a failure of the client means: REST, gRPC, local mode and URL parsing each raise their own."""
+        import grpc  # noqa: PLC0415  (the client's own, as are its exceptions)
         from qdrant_client.common.client_exceptions import ResourceExhaustedResponse  # noqa: PLC0415
         from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse  # noqa: PLC0415
 
-        if isinstance(error, LookupKnowledgeError):
-            return error
         if isinstance(error, UnexpectedResponse):
             return self._refusal(error.status_code or 0, error.content.decode("utf-8", "replace"))
         if isinstance(error, ResourceExhaustedResponse):
             return self._refusal(429, "")
         if isinstance(error, ResponseHandlingException):
             return _broken_exchange(error.source)
-        if isinstance(error, json.JSONDecodeError | AssertionError):  # the client's view of an answer it cannot read
+        if isinstance(error, json.JSONDecodeError | AssertionError):  # an answer that the client cannot read
             return _broken_exchange(error)
-        code = getattr(getattr(error, "code", lambda: None)(), "name", "")
+        code = cast(Any, error).code().name if isinstance(error, grpc.RpcError) else ""
         if code == "DEADLINE_EXCEEDED":
             return StoreTimeout("the Qdrant server did not answer in time")
         if code == "UNAVAILABLE":
@@ -557,17 +559,15 @@ class QdrantIndex:
             return IndexMissing(f'collection "{self.collection}" does not exist: {INDEX_COMMAND}')
         if status == 404:
             ours = importlib.metadata.version("qdrant-client")
-            what = (
-                f"the Qdrant server{self._server_version()} does not know a request of qdrant-client {ours} (HTTP 404)"
-            )
+            server = f"the Qdrant server{self._server_version()}"
+            what = f"{server} does not know a request of qdrant-client {ours} (HTTP 404)"
             return StoreError(f"{what}: update the server, or check its URL")
         if status == 429 or status >= 500:
             return StoreUnreachable(f"the Qdrant server is overloaded or out of order (HTTP {status}): look at its log")
         if field := _UNINDEXED.search(body):
-            needed = f'the Qdrant server is in strict mode and needs a payload index on "{field[1]}"'
-            return StoreError(
-                f'{needed} of collection "{self.collection}": {REBUILD_COMMAND}, or create a keyword index'
-            )
+            where = f'"{field[1]}" of collection "{self.collection}"'
+            what = f"the Qdrant server is in strict mode and needs a payload index on {where}"
+            return StoreError(f"{what}: {REBUILD_COMMAND}, or create a keyword index")
         if sizes := _DIMENSIONS.search(body):
             return StoreError(f"embedding is {sizes[2]}-d, collection is {sizes[1]}-d: {REBUILD_COMMAND}")
         return StoreError(f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})')

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import threading
 import time
 
@@ -100,6 +101,7 @@ def test_a_forked_child_starts_anew_even_if_the_lock_was_held():
     with breaker._lock:
         child = os.fork()
         if child == 0:
+            signal.alarm(20)
             os._exit(0 if breaker.refusal() is None and breaker.health()["l1"] == "untried" else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert breaker.refusal()

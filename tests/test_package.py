@@ -23,6 +23,8 @@ OWNERS = {
     "fastembed": {"embeddings"},
     "qdrant_edge": {"stores"},
     "qdrant_client": {"stores"},
+    "httpx": {"stores"},
+    "grpc": {"stores"},
     "sqlalchemy": {"records"},
     "frontmatter": {"documents"},
     "yaml": {"documents"},

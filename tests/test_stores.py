@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -289,6 +290,18 @@ def search(index, category=None):
     conditions = [(CATEGORY_FIELD, [category])] if category else []
     answer = index.search([1, 0, 0, 0], "refund", [conditions], 10)
     return [entry_id for _, entry_id, _ in answer.lists[0]["dense"]]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_has_connections_of_its_own(on_server):
+    before = on_server.client
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if on_server.client is not before and search(on_server)[0] == "one" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert on_server.client is before
 
 
 PASSING = {
