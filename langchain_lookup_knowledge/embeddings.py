@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langchain_core.embeddings import Embeddings
 
@@ -29,6 +29,9 @@ _LATIN = re.compile(r"[\x00-\u024f\u1e00-\u1eff]")
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 _OTHERS = re.compile(r"[^\sA-Za-z0-9]")
 UNCALIBRATED = Thresholds(medium=0.50, high=0.75, calibrated=False)
+_UNUSABLE = "the embedding model returned a vector that is empty or not finite"
+
+T = TypeVar("T")
 
 
 class FastEmbedModel(Embeddings):
@@ -175,20 +178,29 @@ def embed_query(embedding: Embeddings, text: str) -> list[float]:
     """Return the vector of a query.
 
     Raises:
-        EmbeddingError: the model fails, or the vector has a value that is not a finite number.
+        EmbeddingError: the model fails, or the vector is empty or has a value that is not a finite number.
     """
-    return _translated(lambda: _checked([embedding.embed_query(text)]))[0]
+    vector = _translated(lambda: _finite(embedding.embed_query(text)))
+    if vector is None:
+        raise EmbeddingError(_UNUSABLE)
+    return vector
 
 
-def embed_documents(embedding: Embeddings, texts: Sequence[str]) -> list[list[float]]:
-    """Return one vector a text; raises as `embed_query`, and if the number of vectors is wrong."""
-    vectors = _translated(lambda: _checked(embedding.embed_documents(list(texts))))
+def embed_documents(embedding: Embeddings, texts: Sequence[str]) -> list[list[float] | None]:
+    """Return one vector a text, None for those that cannot be used.
+
+    Raises:
+        EmbeddingError: the model fails, returns another number of vectors, or none that can be used.
+    """
+    vectors = _translated(lambda: [_finite(vector) for vector in embedding.embed_documents(list(texts))])
     if len(vectors) != len(texts):
         raise EmbeddingError(f"the embedding model returned {len(vectors)} vectors for {len(texts)} texts")
+    if texts and not any(vectors):
+        raise EmbeddingError(_UNUSABLE)
     return vectors
 
 
-def _translated(call: Callable[[], list[list[float]]]) -> list[list[float]]:
+def _translated(call: Callable[[], T]) -> T:
     try:
         return call()
     except EmbeddingError:
@@ -197,8 +209,7 @@ def _translated(call: Callable[[], list[list[float]]]) -> list[list[float]]:
         raise EmbeddingError(f"the embedding model failed with {type(error).__name__}") from error
 
 
-def _checked(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
-    checked = [[float(value) for value in vector] for vector in vectors]
-    if any(not vector or not all(map(math.isfinite, vector)) for vector in checked):
-        raise EmbeddingError("the embedding model returned a vector that is empty or not finite")
-    return checked
+def _finite(vector: Sequence[float]) -> list[float] | None:
+    """Return a vector, None if it is empty or has a value that is not a finite number."""
+    values = [float(value) for value in vector]
+    return values if values and all(map(math.isfinite, values)) else None

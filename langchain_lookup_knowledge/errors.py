@@ -5,7 +5,8 @@ LookupKnowledgeError
 ├── EmbeddingError   the embedding model cannot be loaded or gives unusable vectors
 ├── StoreError       the vector index cannot be read, written or reached
 │   ├── IndexMissing         ... since there is none yet
-│   └── StoreUnreachable     ... since it does not answer
+│   ├── StoreForbidden       ... since the server refuses the API key
+│   └── StoreUnreachable     ... since its server does not answer, or not now
 │       └── StoreTimeout         ... in time
 └── RecordError      an invocation cannot be written or read
 
@@ -33,8 +34,12 @@ class IndexMissing(StoreError):
     """There is no index, or no collection, to search."""
 
 
+class StoreForbidden(StoreError):
+    """The server that holds the vector index refuses the API key."""
+
+
 class StoreUnreachable(StoreError):
-    """The server that holds the vector index does not answer."""
+    """The server that holds the vector index does not answer, or says that it cannot now (429, 5xx)."""
 
 
 class StoreTimeout(StoreUnreachable):

@@ -1,24 +1,23 @@
 """The lookup as a LangGraph graph: five steps, from the query to a recorded result."""
 
 import logging
-import os
-import threading
 import time
 import uuid
-from collections.abc import Callable
-from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from queue import SimpleQueue
-from typing import Any, Literal, TypeVar
+from functools import partial
+from typing import Any, Literal
 
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import merging
+from langchain_lookup_knowledge.deadlines import acall_with_deadline, call_with_deadline
+from langchain_lookup_knowledge.documents import one_line
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
@@ -30,6 +29,7 @@ from langchain_lookup_knowledge.errors import (
 from langchain_lookup_knowledge.filters import choose_filter, hides_better
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, Retrieved
 from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder, storable
+from langchain_lookup_knowledge.stores import INDEX_COMMAND
 from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.types import (
     Candidate,
@@ -50,15 +50,11 @@ from langchain_lookup_knowledge.types import (
 logger = logging.getLogger("langchain_lookup_knowledge")
 
 MAX_QUERY_CHARS = 20_000
-MAX_WORKERS = 32
-"""Calls of L1 under way at once in a process, those that hang included."""
 SPARE_CANDIDATES = 10
 """Candidates kept in the state beyond the `k` that can become matches, for the guard and the hints to choose from."""
 TOOL_NAME = "lookup_knowledge"
 WITHOUT_L1: frozenset[L1Status] = frozenset(("failed", "timeout", "unavailable", "disabled"))
 """States of L1 in which it had no say, so that L0 answers as well as it can alone."""
-
-T = TypeVar("T")
 
 
 class LookupInput(TypedDict):
@@ -109,7 +105,7 @@ def create_lookup_knowledge_graph(
     graph = StateGraph(LookupState, input_schema=LookupInput, output_schema=LookupResult)
     graph.add_node("l0_hints", steps.l0_hints)
     graph.add_node("choose_filter", steps.choose_filter)
-    graph.add_node("l1_retrieve", steps.l1_retrieve)
+    graph.add_node("l1_retrieve", _WaitingStep(steps.l1_retrieve, steps.al1_retrieve))
     graph.add_node("merge_with_fallback", steps.merge_with_fallback)
     graph.add_node("record_invocation", steps.record_invocation)
     graph.add_edge(START, "l0_hints")
@@ -150,13 +146,27 @@ def no_hints() -> Hints:
     return {"titles": [], "keywords": [], "domains": [], "entities": [], "entries": [], "terms": []}
 
 
+class _WaitingStep(Runnable[LookupState, LookupState]):
+    """A step that has something to wait for: called it holds its thread, awaited it leaves the event loop free."""
+
+    def __init__(
+        self, step: Callable[[LookupState], LookupState], astep: Callable[[LookupState], Awaitable[LookupState]]
+    ) -> None:
+        self._step = step
+        self._astep = astep
+
+    def invoke(self, input: LookupState, config: RunnableConfig | None = None, **kwargs: Any) -> LookupState:
+        return self._step(input)
+
+    async def ainvoke(self, input: LookupState, config: RunnableConfig | None = None, **kwargs: Any) -> LookupState:
+        return await self._astep(input)
+
+
 @dataclass(frozen=True, slots=True)
 class _Steps:
     kb: KnowledgeBase
     recorder: InvocationRecorder | None
     options: LookupOptions
-    logged: set[str] = field(default_factory=set)
-    """Failures of L1 that were logged: each is, once."""
 
     def l0_hints(self, state: LookupState) -> LookupState:
         query = state.get("query")
@@ -189,49 +199,76 @@ class _Steps:
             return "disabled", "this knowledge base has no vector index (index=None)"
         if not self.options.l1_enabled:
             return "disabled", "switched off by LookupOptions(l1_enabled=False)"
-        return "ok", None
+        refusal = self.kb.breaker.refusal()
+        return ("ok", None) if refusal is None else ("unavailable", refusal)
 
     def l1_retrieve(self, state: LookupState) -> LookupState:
-        choice = state["filter"]
-        if state["unfiltered"]:  # the second pass: the probe of the first one takes the place of the filtered answer
-            candidates = state["unfiltered"]
-            report = _l1_report("ok", self._caveat(state["query"]), len(candidates))
-            report["elapsed_ms"] = state["l1"]["elapsed_ms"]
-            relaxed: FilterChoice = {"category": choice["category"], "reason": choice["reason"], "relaxed": True}
-            return {"candidates": candidates, "filter": relaxed, "l1": report}
-        categories = [choice["category"]]
-        if choice["category"] is not None and self.options.filter_mode == "guarded":
-            categories.append(None)
+        if state["unfiltered"]:
+            return self._relaxed(state)
         started = time.perf_counter()
         try:
-            query = state["query"]
-            found = call_with_deadline(lambda: self._retrieve(query, categories), self.options.l1_timeout)
-        except LookupKnowledgeError as error:
-            return {"l1": self._failure(_failure_status(error), str(error), started)}
-        except Exception as error:  # noqa: BLE001  (whatever it is, L0 still answers; its text may hold a secret)
-            return {"l1": self._failure("failed", f"unexpected {type(error).__name__}", started)}
-        update: LookupState = {"candidates": found[0].candidates, "l1": self._report(query, found[0], started)}
+            found = call_with_deadline(self._request(state), self.options.l1_timeout)
+        except Exception as error:  # noqa: BLE001  (whatever it is, L0 still answers)
+            return {"l1": self._failure(error, started)}
+        return self._answered(state, found, started)
+
+    async def al1_retrieve(self, state: LookupState) -> LookupState:
+        if state["unfiltered"]:
+            return self._relaxed(state)
+        started = time.perf_counter()
+        try:
+            found = await acall_with_deadline(self._request(state), self.options.l1_timeout)
+        except Exception as error:  # noqa: BLE001  (as above)
+            return {"l1": self._failure(error, started)}
+        return self._answered(state, found, started)
+
+    def _request(self, state: LookupState) -> Callable[[], list[Retrieved]]:
+        """Return the call of L1: filtered, with an unfiltered probe beside it where the filter is guarded."""
+        query, category = state["query"], state["filter"]["category"]
+        guarded = category is not None and self.options.filter_mode == "guarded"
+        limit = self.options.k + SPARE_CANDIDATES
+        categories = [category, None] if guarded else [category]
+        return partial(self.kb.retrieve, query, categories, limit=limit, min_similarity=self.options.min_similarity)
+
+    def _relaxed(self, state: LookupState) -> LookupState:
+        """Put the probe of the first pass in the place of the filtered answer."""
+        choice, candidates = state["filter"], state["unfiltered"]
+        report = _l1_report("ok", self._caveat(state["query"]), len(candidates))
+        report["elapsed_ms"] = state["l1"]["elapsed_ms"]
+        relaxed: FilterChoice = {"category": choice["category"], "reason": choice["reason"], "relaxed": True}
+        return {"candidates": candidates, "filter": relaxed, "l1": report}
+
+    def _answered(self, state: LookupState, found: list[Retrieved], started: float) -> LookupState:
+        self.kb.breaker.answered()
+        update: LookupState = {"candidates": found[0].candidates, "l1": self._report(state, found, started)}
         if len(found) > 1:
             update["unfiltered"] = found[1].candidates
         return update
 
-    def _retrieve(self, query: str, categories: list[str | None]) -> list[Retrieved]:
-        limit = self.options.k + SPARE_CANDIDATES
-        return self.kb.retrieve(query, categories, limit=limit, min_similarity=self.options.min_similarity)
-
-    def _report(self, query: str, found: Retrieved, started: float) -> L1Report:
-        if found.candidates:
-            return _l1_report("ok", self._caveat(query), found.entries, started)
-        if found.best_similarity is not None:
-            best = f"best similarity {found.best_similarity:.3f}"
-            reason = f"{best} is under min_similarity {self.options.min_similarity}"
+    def _report(self, state: LookupState, found: list[Retrieved], started: float) -> L1Report:
+        first, category = found[0], state["filter"]["category"]
+        if first.candidates:
+            return _l1_report("ok", self._caveat(state["query"]), first.entries, started)
+        alone = f", in the category {one_line(category)!r} alone" if category and len(found) == 1 else ""
+        if first.best_similarity is not None:
+            best = f"best similarity {first.best_similarity:.3f}"
+            reason = f"{best} is under min_similarity {self.options.min_similarity}{alone}"
             return _l1_report("below_threshold", reason, started=started)
-        return _l1_report("empty", "no passage was found", started=started)
+        if not alone and found[-1].best_similarity is None and self.kb.understands(state["query"]):
+            return _l1_report("empty", f"the index holds no passage: {INDEX_COMMAND}", started=started)
+        return _l1_report("empty", f"no passage was found{alone}", started=started)
 
-    def _failure(self, status: L1Status, reason: str, started: float) -> L1Report:
-        if reason not in self.logged:
-            logger.warning("L1 %s: %s", status, reason)
-            self.logged.add(reason)
+    def _failure(self, error: Exception, started: float) -> L1Report:
+        """Name a failure of L1 and report it to the circuit breaker.
+
+        What counts there is waiting in vain: no answer, or a model that fails. A refusal (no index, another key or size)
+        comes at once and ends when somebody mends it, so that the next lookup should ask again.
+        """
+        status = _failure_status(error)
+        expected = isinstance(error, LookupKnowledgeError)
+        reason = str(error) if expected else f"unexpected {type(error).__name__}"  # its text may hold a secret
+        counts = not isinstance(error, StoreError) or isinstance(error, StoreUnreachable)
+        self.kb.breaker.failed(status, reason, counts=counts)
         return _l1_report(status, reason, started=started)
 
     def _caveat(self, query: str) -> str | None:
@@ -281,7 +318,7 @@ class _Steps:
         return {"recorded": "failed", "status": "refused", "retrieval_layer": "none", **nothing}
 
 
-def _failure_status(error: LookupKnowledgeError) -> L1Status:
+def _failure_status(error: Exception) -> L1Status:
     if isinstance(error, StoreTimeout):
         return "timeout"
     return "unavailable" if isinstance(error, IndexMissing) else "failed"
@@ -310,62 +347,6 @@ def _status(matches: list[Match], l1: L1Status) -> Status:
     if not matches:
         return "no_match"
     return "degraded" if l1 in ("failed", "timeout", "unavailable") else "ok"
-
-
-class _Workers:
-    """Daemon threads for calls that may hang. A thread is kept for the next call: a new one costs L1 5 ms in cold caches."""
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._started = 0
-
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run a call in a thread.
-
-        Raises:
-            StoreUnreachable: `MAX_WORKERS` calls are under way and none has come back.
-        """
-        if self._process != os.getpid():  # threads do not follow into a forked child
-            self.__init__()  # type: ignore[misc]
-        if not self._idle.acquire(blocking=False):
-            if self._started >= MAX_WORKERS:
-                raise StoreUnreachable(f"{MAX_WORKERS} earlier L1 calls have not come back yet")
-            self._started += 1
-            threading.Thread(target=self._work, name="lookup-knowledge-l1", daemon=True).start()
-        future: Future[T] = Future()
-        self._calls.put((future, call))
-        return future
-
-    def _work(self) -> None:
-        while True:
-            future, call = self._calls.get()
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001  (raised in the caller's thread)
-                future.set_exception(error)
-            del future, call
-            self._idle.release()
-
-
-_workers = _Workers()
-
-
-def call_with_deadline(call: Callable[[], T], seconds: float) -> T:
-    """Return what `call` returns, run in another thread.
-
-    Raises:
-        StoreTimeout: it was not done in time; the thread goes on and its answer is dropped.
-    """
-    future = _workers.submit(call)
-    wait([future], seconds)
-    if not future.done():
-        raise StoreTimeout(f"L1 did not answer within {seconds:g} s")
-    error = future.exception()
-    if error is not None and not isinstance(error, Exception):  # SystemExit of a model's, say, is not the caller's
-        raise StoreError(f"unexpected {type(error).__name__}") from error
-    return future.result()
 
 
 def _run_id(config: RunnableConfig) -> str | None:

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,9 +19,17 @@ from urllib.parse import urlsplit, urlunsplit
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, merging
+from langchain_lookup_knowledge.breaker import CircuitBreaker
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
 from langchain_lookup_knowledge.documents import TOOL_FOLDERS, Entry, category_key, read_folder, visible_text
-from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, IndexMissing, StoreError, StoreUnreachable
+from langchain_lookup_knowledge.errors import (
+    DocumentError,
+    EmbeddingError,
+    IndexMissing,
+    StoreError,
+    StoreForbidden,
+    StoreUnreachable,
+)
 from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.passages import Passage, split_passages
 from langchain_lookup_knowledge.stores import (
@@ -37,7 +45,15 @@ from langchain_lookup_knowledge.stores import (
     VectorIndex,
     write_durably,
 )
-from langchain_lookup_knowledge.types import Candidate, DescribedEntry, FrontmatterFields, Hints, Match, Problem
+from langchain_lookup_knowledge.types import (
+    Candidate,
+    DescribedEntry,
+    FrontmatterFields,
+    Health,
+    Hints,
+    Match,
+    Problem,
+)
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -101,6 +117,7 @@ class KnowledgeBase:
         self.embedding = embedding
         self.index_failure: str | None = None
         self._seen = index.version() if index else None
+        self.breaker = CircuitBreaker()
         self._next_look = 0.0
         self._built: float | None = None
         self._builder: threading.Thread | None = None
@@ -219,6 +236,14 @@ class KnowledgeBase:
         if 2 * foreign > len(self._knowledge.entries):
             problems.append(Problem(".", None, f"{foreign} entries are in a script that {_MODEL_ADVICE}"))
         return problems
+
+    def health(self) -> Health:
+        """Return how L1 and the index are, as the last lookups left them: nothing is asked of a server or a model."""
+        index = "off" if self.index is None else self.building or self.index_failure or "ok"
+        health: Health = {**self.breaker.health(), "entries": len(self._knowledge.entries), "index": index}
+        if self.index is None:
+            health["l1"] = "disabled"
+        return health
 
     def hints(self, query: str) -> Hints:
         """Return what L0 alone finds in a query: the `hints` of a result."""
@@ -350,11 +375,20 @@ class KnowledgeBase:
                     _point(entry, passage, lengths[entry.entry_id], vector, contents)
                     for (entry, passage), vector in zip(window, vectors, strict=True)
                 ]
+                self._tell_unembedded(
+                    entry for (entry, _), vector in zip(window, vectors, strict=True) if vector is None
+                )
                 bar.update(len(window))
                 if self._built is not None:
                     self._built = (start + len(window)) / len(passages)
                 if self._closed:
                     raise StoreError("the knowledge base was closed while its index was built")
+
+    def _tell_unembedded(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            message = "the embedding model gave no usable vector for a passage: it is found by its words alone"
+            self._knowledge.problems.append(Problem(entry.entry_id, None, message))
+            logger.warning("%s: %s", entry.entry_id, message)
 
     def _dimensions(self) -> int:
         if isinstance(self.embedding, embeddings.FastEmbedModel):
@@ -375,8 +409,12 @@ class KnowledgeBase:
         known = fingerprint if self.index and self.index.adopted else ours
         differing = [key for key in known if fingerprint.get(key) != ours[key]]
         if differing:
-            what = "; ".join(f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing)
-            raise StoreError(f"the index was built with another {what}: {REBUILD_COMMAND}")
+            told = {key: f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing}
+            if "dimensions" in told:
+                told["dimensions"] = (
+                    f"size: embedding is {dimensions}-d, collection is {fingerprint.get('dimensions')}-d"
+                )
+            raise StoreError(f"the index was built with another {'; '.join(told.values())}: {REBUILD_COMMAND}")
 
     def retrieve(
         self, query: str, categories: Sequence[str | None], *, limit: int, min_similarity: float | None = None
@@ -397,8 +435,10 @@ class KnowledgeBase:
         filters = [[(CATEGORY_FIELD, self._spellings(category))] if category else [] for category in categories]
         try:
             answer = self.index.search(vector, query, filters, SEARCH_LIMIT)
-        except StoreUnreachable:
+        except (StoreUnreachable, StoreForbidden):
             raise
+        except IndexMissing as error:
+            raise IndexMissing(self.index_failure or str(error)) from error
         except StoreError:
             self._diagnose(len(vector))
             raise
@@ -619,7 +659,7 @@ def _brand(fingerprint: Fingerprint) -> str:
     return hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float], contents: Contents) -> Point:
+def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float] | None, contents: Contents) -> Point:
     sparse = {"passage": f"{entry.title}\n{passage.heading}\n{passage.text}"}
     if passage.number == 0:
         whole = f"{entry.description}\n{visible_text(entry.text)}"

@@ -4,11 +4,14 @@ A passage is one point with named vectors: `dense`, the embedding; `passage`, BM
 each entry, `entry` and `frontmatter`, BM25 of the whole entry and of its title, keywords and entities.
 """
 
+import importlib.metadata
 import json
 import math
 import os
+import re
 import shutil
 import threading
+import time
 import unicodedata
 import uuid
 from collections import Counter
@@ -19,10 +22,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from langchain_lookup_knowledge.deadlines import remaining
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
     StoreError,
+    StoreForbidden,
     StoreTimeout,
     StoreUnreachable,
 )
@@ -42,6 +47,21 @@ INDEXED_FIELDS = (CATEGORY_FIELD, ENTRY_FIELD, DIGEST_FIELD)
 INDEX_COMMAND = "run `lookup-knowledge index` on the knowledge folder, or kb.sync()"
 REBUILD_COMMAND = "run `lookup-knowledge index --rebuild` on the knowledge folder, or kb.sync(rebuild=True)"
 
+RETRY_PAUSE = 0.1
+"""Seconds before a request that failed in passing is sent once more, if the time allows; a server may ask for more."""
+MAX_RETRY_PAUSE = 10.0
+
+_UNINDEXED = re.compile(r'Index required but not found for \\?"([^"\\]+)')
+_DIMENSIONS = re.compile(r"expected dim: (\d+), got (\d+)")
+_GRPC_STATUS = {  # the HTTP status that says the same
+    "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
+}
+
 _POINT_NAMESPACE = uuid.UUID("5f4c2c9e-8d0f-5c57-9d6b-6f2f6f0a7a51")
 
 Ranked = dict[str, list[Hit]]
@@ -52,11 +72,11 @@ Fingerprint = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One passage to store: `sparse` maps the names of BM25 vectors to the texts they encode."""
+    """One passage to store: `sparse` maps the names of BM25 vectors to the texts they encode; `dense` may be missing."""
 
     entry_id: str
     number: int
-    dense: Sequence[float]
+    dense: Sequence[float] | None
     sparse: Mapping[str, str]
     payload: Mapping[str, Any]
 
@@ -146,7 +166,7 @@ class _OpenShard(NamedTuple):
 
 
 _INHERITED: list[Any] = []
-"""Shards that a forked child has of its parent, never closed there, for the threads they belong to stayed with the parent."""
+"""Shards and clients that a forked child has of its parent, never closed there: threads and connections are the parent's."""
 
 
 class EmbeddedIndex:
@@ -405,7 +425,7 @@ def _apply(shard: "qdrant_edge.EdgeShard", removed: Iterable[str], points: Itera
                     edge.Point(
                         id=point.id,
                         vector={
-                            "dense": list(point.dense),
+                            **({"dense": list(point.dense)} if point.dense else {}),
                             **{name: _bm25().embed_document(text) for name, text in point.sparse.items()},
                         },
                         payload=dict(point.payload),
@@ -470,6 +490,7 @@ class QdrantIndex:
         self._timeout = timeout
         self._prefer_grpc = prefer_grpc
         self._collection_options = dict(collection_options or {})
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._lent = client
         self._client = client
@@ -479,7 +500,10 @@ class QdrantIndex:
 
     @property
     def client(self) -> "QdrantClient":
-        """The client, connected at first use."""
+        """The client, connected at first use; a forked child makes connections of its own."""
+        if self._process != os.getpid() and self.url != ":memory:":
+            _INHERITED.append(self._client)
+            self._process, self._lock, self._client = os.getpid(), threading.Lock(), None
         with self._lock:
             if self._client is None:
                 self._client = self.call(self._connect)
@@ -496,38 +520,81 @@ class QdrantIndex:
             timeout=self._timeout,
             prefer_grpc=self._prefer_grpc,
             check_compatibility=False,
+            event_hooks={"request": [_keep_within_deadline]},
         )
 
-    def call(self, call: Callable[[], Any]) -> Any:
-        """Run a request and turn each failure into a StoreError that names the fix and holds no secret."""
-        from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse  # noqa: PLC0415
+    def seconds(self) -> int:
+        """Return how long a request may take: the client and the server count whole seconds."""
+        return max(1, math.ceil(min(self._timeout, remaining())))
 
+    def call(self, call: Callable[[], Any]) -> Any:
+        """Run a request, once more if it failed in passing and the time allows."""
+        try:
+            return self._call_once(call)
+        except StoreUnreachable as failure:
+            pause = max(RETRY_PAUSE, getattr(failure.__cause__, "retry_after_s", 0))
+            if pause >= min(remaining(), MAX_RETRY_PAUSE):
+                raise
+        time.sleep(pause)
+        return self._call_once(call)
+
+    def _call_once(self, call: Callable[[], Any]) -> Any:
+        """Run a request, or several, and turn each failure into a StoreError that names the fix and holds no secret."""
         try:
             return call()
         except LookupKnowledgeError:
             raise
-        except UnexpectedResponse as error:
-            kind = IndexMissing if error.status_code == 404 else StoreError
-            raise kind(self._refusal(error.status_code)) from error
-        except ResponseHandlingException as error:
-            if "timeout" in type(error.source).__name__.lower():
-                raise StoreTimeout("the Qdrant server did not answer in time") from error
-            raise StoreUnreachable(
-                f"the Qdrant server cannot be reached ({type(error.source).__name__}): check its URL"
-            ) from error
-        except Exception as error:  # gRPC, local mode and URL parsing each raise their own
-            if "DEADLINE_EXCEEDED" in str(error):
-                raise StoreTimeout("the Qdrant server did not answer in time") from error
-            raise StoreError(
-                f"the Qdrant request failed ({type(error).__name__}): check the URL and collection"
-            ) from error
+        except Exception as error:
+            raise self._failure(error) from error
 
-    def _refusal(self, status: int | None) -> str:
+    def _failure(self, error: Exception) -> StoreError:
+        """Return what a failure of the client means: REST, gRPC, local mode and URL parsing each raise their own."""
+        import grpc  # noqa: PLC0415  (the client's own, as are its exceptions)
+        from qdrant_client.common.client_exceptions import ResourceExhaustedResponse  # noqa: PLC0415
+        from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse  # noqa: PLC0415
+
+        if isinstance(error, UnexpectedResponse):
+            return self._refusal(error.status_code or 0, error.content.decode("utf-8", "replace"))
+        if isinstance(error, ResourceExhaustedResponse):
+            return self._refusal(429, "")
+        if isinstance(error, ResponseHandlingException):
+            return _broken_exchange(error.source)
+        if isinstance(error, json.JSONDecodeError | AssertionError):  # an answer that the client cannot read
+            return _broken_exchange(error)
+        code = cast(Any, error).code().name if isinstance(error, grpc.RpcError) else ""
+        if code == "DEADLINE_EXCEEDED":
+            return StoreTimeout("the Qdrant server did not answer in time")
+        if code == "UNAVAILABLE":
+            return StoreUnreachable(f"the Qdrant server cannot be reached ({code}): check its URL")
+        if code in _GRPC_STATUS:
+            return self._refusal(_GRPC_STATUS[code], str(error))
+        return StoreError(f"the Qdrant request failed ({type(error).__name__}): check the URL and collection")
+
+    def _refusal(self, status: int, body: str) -> StoreError:
+        """Return what an HTTP status means; of the body only the names of fields and sizes are told."""
         if status in (401, 403):
-            return f"the Qdrant server refuses the API key (HTTP {status}): check api_key"
+            return StoreForbidden(f"the Qdrant server refuses the API key (HTTP {status}): check api_key")
+        if status == 404 and "doesn't exist" in body:
+            return IndexMissing(f'collection "{self.collection}" does not exist: {INDEX_COMMAND}')
         if status == 404:
-            return f'collection "{self.collection}" does not exist: {INDEX_COMMAND}'
-        return f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})'
+            ours = importlib.metadata.version("qdrant-client")
+            server = f"the Qdrant server{self._server_version()}"
+            what = f"{server} does not know a request of qdrant-client {ours} (HTTP 404)"
+            return StoreError(f"{what}: update the server, or check its URL")
+        if status == 429 or status >= 500:
+            return StoreUnreachable(f"the Qdrant server is overloaded or out of order (HTTP {status}): look at its log")
+        if field := _UNINDEXED.search(body):
+            where = f'"{field[1]}" of collection "{self.collection}"'
+            what = f"the Qdrant server is in strict mode and needs a payload index on {where}"
+            return StoreError(f"{what}: {REBUILD_COMMAND}, or create a keyword index")
+        if sizes := _DIMENSIONS.search(body):
+            return StoreError(f"embedding is {sizes[2]}-d, collection is {sizes[1]}-d: {REBUILD_COMMAND}")
+        return StoreError(f'the Qdrant server refused the request on collection "{self.collection}" (HTTP {status})')
+
+    def _server_version(self) -> str:
+        with suppress(Exception):  # only to be told if known
+            return f" {self.client.info().version}"
+        return ""
 
     def version(self) -> str | None:
         return None
@@ -579,7 +646,7 @@ class QdrantIndex:
     def write(
         self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
     ) -> None:
-        self.call(lambda: self._write(contents, removed, points, anew))
+        self._call_once(lambda: self._write(contents, removed, points, anew))
 
     def _write(self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], anew: bool) -> None:
         from qdrant_client import models  # noqa: PLC0415
@@ -589,13 +656,14 @@ class QdrantIndex:
         if not self.client.collection_exists(self.collection):
             self._create(contents.fingerprint)
         for batch in points:
-            self.client.upsert(self.collection, [_server_point(point) for point in batch], wait=True)
+            records = [_server_point(point) for point in batch]
+            self.call(partial(self.client.upsert, self.collection, records, wait=True))
         for entry_id in removed:  # last, so that an entry is never missing while it is renewed
             old = _server_filter((ENTRY_FIELD, [entry_id]))
             if entry_id in contents.digests:
                 new = models.MatchValue(value=contents.digests[entry_id])
                 old.must_not = [models.FieldCondition(key=DIGEST_FIELD, match=new)]
-            self.client.delete(self.collection, models.FilterSelector(filter=old), wait=True)
+            self.call(partial(self.client.delete, self.collection, models.FilterSelector(filter=old), wait=True))
 
     def _create(self, fingerprint: Fingerprint) -> None:
         from qdrant_client import models  # noqa: PLC0415
@@ -633,13 +701,15 @@ class QdrantIndex:
             for conditions in filters
             for name in names
         ]
-        answers = self.call(lambda: self.client.query_batch_points(self.collection, requests))
+        answers = self.call(lambda: self.client.query_batch_points(self.collection, requests, timeout=self.seconds()))
         lists = [[(point.id, _entry_id(point), point.score) for point in answer.points] for answer in answers]
         return Answer(_by_filter(len(filters), names, lists), self.stored)
 
     def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
         """Return the payloads of points."""
-        records = self.call(lambda: self.client.retrieve(self.collection, list(point_ids), with_payload=True))
+        records = self.call(
+            lambda: self.client.retrieve(self.collection, list(point_ids), with_payload=True, timeout=self.seconds())
+        )
         return {record.id: record.payload or {} for record in records}
 
     def close(self) -> None:
@@ -792,7 +862,11 @@ class AdoptedIndex:
             )
             for conditions in filters
         ]
-        answers = self._server.call(lambda: self._server.client.query_batch_points(self._server.collection, requests))
+        answers = self._server.call(
+            lambda: self._server.client.query_batch_points(
+                self._server.collection, requests, timeout=self._server.seconds()
+            )
+        )
         points = [answer.points for answer in answers]
         lists = [[(point.id, self._keys.entry_id(point.payload), point.score) for point in found] for found in points]
         if any(lists) and not any(entry_id for found in lists for _, entry_id, _ in found):
@@ -812,6 +886,25 @@ class AdoptedIndex:
         self._server.close()
 
 
+def _keep_within_deadline(request: Any) -> None:
+    """Keep each phase of a request of httpx (connect, write, read) within what is left of the time."""
+    limits = request.extensions["timeout"]
+    for phase, seconds in limits.items():
+        limits[phase] = min(math.inf if seconds is None else seconds, max(remaining(), 0.001))
+
+
+def _broken_exchange(source: Exception) -> StoreError:
+    """Return what stopped an exchange of request and answer, which the client hands on as it came."""
+    import httpx  # noqa: PLC0415  (the client's own)
+
+    kind = type(source).__name__
+    if isinstance(source, httpx.TimeoutException):
+        return StoreTimeout("the Qdrant server did not answer in time")
+    if isinstance(source, httpx.TransportError):
+        return StoreUnreachable(f"the Qdrant server cannot be reached ({kind}): check its URL")
+    return StoreError(f"the answer is not that of a Qdrant server ({kind}): check its URL")
+
+
 def _server_filter(*conditions: tuple[str, Sequence[str]]) -> Any:
     from qdrant_client import models  # noqa: PLC0415
 
@@ -823,7 +916,7 @@ def _server_filter(*conditions: tuple[str, Sequence[str]]) -> Any:
 def _server_point(point: Point) -> Any:
     from qdrant_client import models  # noqa: PLC0415
 
-    vectors: dict[str, Any] = {"dense": list(point.dense)}
+    vectors: dict[str, Any] = {"dense": list(point.dense)} if point.dense else {}
     for name, text in point.sparse.items():
         encoded = _bm25().embed_document(text)
         vectors[name] = models.SparseVector(indices=encoded.indices, values=encoded.values)

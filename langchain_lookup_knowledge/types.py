@@ -13,6 +13,7 @@ RetrievalLayer = Literal["L0", "L1", "L0+L1", "none"]
 FilterReason = Literal["single_domain", "no_domain", "several_domains", "off"]
 L1Status = Literal["ok", "empty", "below_threshold", "failed", "timeout", "unavailable", "disabled", "skipped"]
 RelevanceLevel = Literal["high", "medium", "low", "none"]
+L1State = Literal["untried", "ok", "failing", "open", "disabled"]
 Recorded = Literal["stored", "spooled", "failed", "off"]
 Field = Literal["title", "keywords", "entities"]
 
@@ -71,7 +72,7 @@ class LookupOptions:
     clearly better candidates; "strict" sends the filter alone; "off" never filters.
     `min_similarity`: candidates whose dense cosine (-1 to 1) is lower do not count; None keeps all.
     `l1_enabled`: False answers from L0 alone.
-    `l1_timeout`: seconds L1 may take, embedding the query included; at most 3600.
+    `l1_timeout`: seconds L1 may take, embedding the query and one retry included; at most 3600.
     `max_chars`: most characters of the text handed to the model, at least 500.
     `record_mode`: "best_effort" answers even if the call could not be recorded; "required" does not.
     `scope_fields`: reserved; must be empty.
@@ -172,6 +173,26 @@ class L1Report(TypedDict):
     reason: str | None
     candidates: int
     elapsed_ms: float
+
+
+class L1Health(TypedDict):
+    """How L1 is: `open` means that it is left alone for `retry_in` seconds after `failures` in a row.
+
+    `since`: when this state began, in ISO 8601, UTC. `last_failure` stays after L1 has come back.
+    """
+
+    l1: L1State
+    since: str
+    failures: int
+    last_failure: str | None
+    retry_in: float | None
+
+
+class Health(L1Health):
+    """How a knowledge base is; `index` is "ok", "off", or what is wrong with the index or still going on."""
+
+    entries: int
+    index: str
 
 
 class Candidate(TypedDict):

@@ -1,80 +1,86 @@
-"""Many threads and processes look up while another process syncs: every answer is of one state, and the new one comes soon."""
+"""Many lookups at once while L1 hangs: nobody waits for another's time limit, and the event loop is never held."""
 
-import subprocess
-import sys
+import asyncio
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from conftest import WordEmbeddings, write_files
 
-from langchain_lookup_knowledge import KnowledgeBase, LookupOptions, create_lookup_knowledge_graph
+from langchain_lookup_knowledge import KnowledgeBase, LookupOptions, create_lookup_knowledge_graph, deadlines
+from langchain_lookup_knowledge.breaker import CircuitBreaker
+from langchain_lookup_knowledge.deadlines import Workers
 
-THREADS, PROCESSES, SYNCS = 8, 4, 4
-SECONDS = 2.0
-"""How soon after a sync each reader must see the new state."""
-READER = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from test_concurrency import WordEmbeddings, read
-from langchain_lookup_knowledge import KnowledgeBase
-stop = Path(sys.argv[3])
-with KnowledgeBase.open(sys.argv[1], embedding=WordEmbeddings(), sync=False) as kb:
-    read(kb, stop.exists, lambda seen: print(*seen, flush=True))
-"""
+BUDGET = 1.0
 
 
-def edition(number):
-    return {f"{i}.md": f"# Entry {i}\n\nedition{number} of entry{i}.\n" for i in range(40)}
+@pytest.fixture
+def hanging(folder, embedding, monkeypatch):
+    """A graph whose embedding model hangs until the test is over; the circuit never opens."""
+    release = threading.Event()
+    monkeypatch.setattr(deadlines, "_workers", Workers())
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        kb.breaker = CircuitBreaker(failures=10_000)
+        monkeypatch.setattr(embedding, "embed_query", lambda text: release.wait(60))
+        yield create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=BUDGET))
+        release.set()
 
 
-def read(kb, stopped, note):
-    """Look up until stopped; note when which edition of the passages, and of L0's texts, was seen first."""
-    graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=30))
-    seen = set()
-    while not stopped():
-        result = graph.invoke({"query": "edition of the entry"})
-        assert result["l1"]["status"] == "ok", result["l1"]
-        editions = {match["snippet"].split()[0] for match in result["matches"]}
-        assert len(editions) == 1, editions
-        for found in (f"L1-{editions.pop()}", f"L0-{kb.excerpt('0.md').split()[3]}"):
-            if found not in seen:
-                seen.add(found)
-                note((time.time(), found))
+async def test_awaited_lookups_that_hang_do_not_wait_for_each_other_nor_hold_the_loop(hanging):
+    ticks = []
+
+    async def tick():
+        while True:
+            ticks.append(time.perf_counter())
+            await asyncio.sleep(0.01)
+
+    async def alone():
+        started = time.perf_counter()
+        await hanging.ainvoke({"query": "refund"})
+        return time.perf_counter() - started
+
+    ticking = asyncio.create_task(tick())
+    started = time.perf_counter()
+    results = await asyncio.gather(*(hanging.ainvoke({"query": "refund"}) for _ in range(200)))
+    took = time.perf_counter() - started
+    ticking.cancel()
+    assert {result["l1"]["status"] for result in results} == {"timeout"}
+    assert {result["primary"]["entry_id"] for result in results} == {"billing/refunds.md"}
+    assert max(result["l1"]["elapsed_ms"] for result in results) < (BUDGET + 0.5) * 1000
+    # One after another in the executor's few threads they would take 200 / 6 time limits.
+    assert took < 5 * BUDGET
+    assert len(ticks) > 20
+    assert await alone() < BUDGET + 0.5
 
 
-@pytest.mark.slow
-def test_readers_see_the_old_state_or_the_new_one_within_two_seconds(tmp_path):
-    folder, stop = write_files(tmp_path / "kb", edition(0)), tmp_path / "stop"
-    with (
-        KnowledgeBase.open(folder, embedding=WordEmbeddings()) as writer,
-        KnowledgeBase.open(folder, embedding=WordEmbeddings()) as shared,
-    ):
-        notes = {name: [] for name in range(THREADS)}
-        threads = [threading.Thread(target=read, args=(shared, stop.exists, notes[i].append)) for i in range(THREADS)]
-        command = [sys.executable, "-c", READER, str(folder), str(Path(__file__).parent), str(stop)]
-        readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
-        for reader in readers:
-            assert "edition0" in reader.stdout.readline()
-        for thread in threads:
-            thread.start()
-        ends = []
-        for number in range(1, SYNCS + 1):
-            write_files(folder, edition(number))
-            assert writer.sync().embedded == 40
-            ends.append(time.time())
-            time.sleep(SECONDS + 0.5)
-        stop.touch()
-        for thread in threads:
-            thread.join()
-    for name, reader in enumerate(readers):
-        output, _ = reader.communicate(timeout=30)
-        assert reader.returncode == 0
-        notes[f"process {name}"] = [(float(moment), seen) for moment, seen in map(str.split, output.splitlines())]
-    for name, seen in notes.items():
-        first = {found: moment for moment, found in seen}
-        for number, end in enumerate(ends, start=1):
-            for layer in ("L0", "L1"):
-                assert first[f"{layer}-edition{number}"] - end < SECONDS, (name, layer, number)
+def test_lookups_in_threads_that_hang_do_not_wait_for_each_other(hanging):
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(hanging.invoke({"query": "refund"}))) for _ in range(60)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert [result["l1"]["status"] for result in results] == ["timeout"] * 60
+    assert max(result["l1"]["elapsed_ms"] for result in results) < (BUDGET + 0.5) * 1000
+
+
+async def test_hundreds_of_awaited_lookups_of_a_healthy_l1_all_get_it(kb):
+    graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=60))
+    results = await asyncio.gather(*(graph.ainvoke({"query": "refund"}) for _ in range(200)))
+    assert {(result["l1"]["status"], result["retrieval_layer"]) for result in results} == {("ok", "L0+L1")}
+
+
+def test_several_event_loops_one_after_another_and_at_once_use_one_graph(kb):
+    graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=60))
+    statuses = []
+
+    def in_a_loop():
+        statuses.append(asyncio.run(graph.ainvoke({"query": "refund"}))["l1"]["status"])
+
+    for _ in range(3):
+        in_a_loop()
+    threads = [threading.Thread(target=in_a_loop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert statuses == ["ok"] * 7

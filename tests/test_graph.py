@@ -1,13 +1,10 @@
 """The graph: its shape, one test a path, and that all of it is plain JSON."""
 
 import asyncio
-import contextlib
 import json
 import shutil
 import subprocess
 import sys
-import threading
-import time
 import uuid
 from pathlib import Path
 
@@ -21,7 +18,6 @@ from langchain_lookup_knowledge import (
     LookupOptions,
     RecordError,
     SQLInvocationRecorder,
-    StoreError,
     create_lookup_knowledge_graph,
 )
 from langchain_lookup_knowledge.graph import no_hints
@@ -191,32 +187,6 @@ def test_a_failure_of_l1_is_logged_once(kb, embedding, caplog):
     for _ in range(3):
         graph.invoke({"query": "refund"})
     assert [record.message for record in caplog.records] == ["L1 failed: the embedding model failed with RuntimeError"]
-
-
-def test_calls_that_hang_do_not_pile_up():
-    from langchain_lookup_knowledge import graph
-
-    workers, release = graph._Workers(), threading.Event()
-    hanging = [workers.submit(release.wait) for _ in range(graph.MAX_WORKERS)]
-    with pytest.raises(StoreError, match="earlier L1 calls have not come back"):
-        workers.submit(release.wait)
-    release.set()
-    assert all(future.result(10) for future in hanging)
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        with contextlib.suppress(StoreError):
-            assert workers.submit(lambda: 7).result(10) == 7
-            break
-
-
-def test_a_thread_is_used_again():
-    from langchain_lookup_knowledge import graph
-
-    workers, names = graph._Workers(), set()
-    for _ in range(5):
-        names.add(workers.submit(threading.get_ident).result(10))
-        time.sleep(0.01)
-    assert len(names) == 1
 
 
 FORK = """

@@ -300,7 +300,7 @@ def test_a_model_of_other_dimensions_is_named(folder, kb, monkeypatch):
     monkeypatch.setattr(kb, "embedding", WordEmbeddings())
     kb.embedding.embed_query = lambda text: [1.0, 0.0]
     l1 = lookup(kb, "refund")["l1"]
-    assert (l1["status"], "dimensions 64, now 2" in l1["reason"]) == ("failed", True)
+    assert (l1["status"], "embedding is 2-d, collection is 64-d" in l1["reason"]) == ("failed", True)
 
 
 def slow_embeddings():

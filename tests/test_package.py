@@ -10,7 +10,7 @@ import langchain_lookup_knowledge
 PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
     ["errors", "types", "words", "tokens"],
-    ["documents"],
+    ["documents", "deadlines", "breaker"],
     ["hints", "descriptions", "filters", "passages"],
     ["merging"],
     ["embeddings", "stores", "records"],
@@ -23,6 +23,8 @@ OWNERS = {
     "fastembed": {"embeddings"},
     "qdrant_edge": {"stores"},
     "qdrant_client": {"stores"},
+    "httpx": {"stores"},
+    "grpc": {"stores"},
     "sqlalchemy": {"records"},
     "frontmatter": {"documents"},
     "yaml": {"documents"},

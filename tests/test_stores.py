@@ -1,13 +1,20 @@
 """Both engines behind the one Protocol: the same passages, the same answers, and failures with names."""
 
 import dataclasses
+import os
+import signal
 import subprocess
 import sys
 import time
+import uuid
 
 import pytest
+import qdrant_server
+from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import QdrantIndex, StoreError
+from langchain_lookup_knowledge.deadlines import call_with_deadline
+from langchain_lookup_knowledge.errors import IndexMissing, StoreTimeout, StoreUnreachable
 from langchain_lookup_knowledge.stores import CATEGORY_FIELD, Contents, EmbeddedIndex, Point, _by_filter
 
 FINGERPRINT = {"model": "m", "dimensions": 4, "passage_tokens": 200, "payload": 1}
@@ -32,9 +39,23 @@ def contents(*entry_ids):
     return Contents(FINGERPRINT, {entry_id: f"{entry_id}-digest" for entry_id in entry_ids})
 
 
-@pytest.fixture(params=["embedded", "server"])
+REAL_SERVER = os.environ.get("QDRANT_URL")
+ENGINES = ["embedded", "in-process", "http", *(["real"] if REAL_SERVER else [])]
+
+
+@pytest.fixture(params=ENGINES)
 def index(request, tmp_path):
-    made = EmbeddedIndex(tmp_path / "index") if request.param == "embedded" else QdrantIndex(":memory:", "kb")
+    if request.param == "embedded":
+        made = EmbeddedIndex(tmp_path / "index")
+    elif request.param == "in-process":
+        made = QdrantIndex(":memory:", "kb")
+    elif request.param == "http":
+        server = QdrantServer(strict=True)
+        request.addfinalizer(server.close)
+        made = QdrantIndex(server.url, "kb")
+    else:
+        made = QdrantIndex(REAL_SERVER, f"test-{uuid.uuid4().hex}", api_key=os.environ.get("QDRANT_API_KEY"))
+        request.addfinalizer(lambda: made.client.delete_collection(made.collection))
     yield made
     made.close()
 
@@ -248,3 +269,181 @@ def test_a_server_out_of_reach_is_told_without_its_key():
     with pytest.raises(StoreError, match="cannot be reached") as raised:
         index.search([1, 0, 0, 0], "x", [[]], 1)
     assert "SECRET" not in str(raised.value) + repr(index)
+
+
+@pytest.fixture
+def server():
+    with QdrantServer() as made:
+        yield made
+
+
+@pytest.fixture
+def on_server(server):
+    made = QdrantIndex(server.url, "kb")
+    made.write(contents("one", "two"), [], [POINTS])
+    server.requests.clear()
+    yield made
+    made.close()
+
+
+def search(index, category=None):
+    conditions = [(CATEGORY_FIELD, [category])] if category else []
+    answer = index.search([1, 0, 0, 0], "refund", [conditions], 10)
+    return [entry_id for _, entry_id, _ in answer.lists[0]["dense"]]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_has_connections_of_its_own(on_server):
+    before = on_server.client
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if on_server.client is not before and search(on_server)[0] == "one" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert on_server.client is before
+
+
+PASSING = {
+    "reset": qdrant_server.reset,
+    "429": qdrant_server.status(429),
+    "429, try at once": qdrant_server.status(429, retry_after="0"),
+    "500": qdrant_server.status(500),
+    "503": qdrant_server.status(503),
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+def test_what_fails_in_passing_is_sent_once_more(server, on_server, fault):
+    server.misbehave(fault, times=1)
+    assert search(on_server)[0] == "one"
+    server.misbehave(fault)
+    with pytest.raises(StoreUnreachable):
+        search(on_server)
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404])
+def test_a_refusal_is_not_sent_again(server, on_server, code):
+    server.misbehave(qdrant_server.status(code), where="query")
+    with pytest.raises(StoreError, match=f"HTTP {code}"):
+        search(on_server)
+    assert [line for line in server.requests if "query" in line] == [
+        "POST /collections/kb/points/query/batch?timeout=5"
+    ]
+
+
+def test_a_server_that_asks_for_a_longer_wait_than_there_is_time_is_not_asked_again(server, on_server):
+    server.misbehave(qdrant_server.status(429, retry_after="5"))
+    with pytest.raises(StoreUnreachable, match="HTTP 429"):
+        call_with_deadline(lambda: search(on_server), 2)
+    assert len(server.requests) == 1
+
+
+def test_a_request_is_kept_within_the_time_that_is_left(server, on_server):
+    """The client counts whole seconds; a thread that waited those would be lost to other calls meanwhile."""
+    server.misbehave(qdrant_server.hang)
+    took = []
+
+    def timed():
+        started = time.perf_counter()
+        try:
+            search(on_server)
+        finally:
+            took.append(time.perf_counter() - started)
+
+    with pytest.raises(StoreTimeout):
+        call_with_deadline(timed, 0.1)
+    deadline = time.monotonic() + 10
+    while not took and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert took[0] < 0.9
+    assert server.requests == ["POST /collections/kb/points/query/batch?timeout=1"]
+
+
+def test_a_write_outlives_a_passing_failure(server):
+    index = QdrantIndex(server.url, "kb")
+    server.misbehave(qdrant_server.status(503), times=1, where="PUT /collections/kb/points")
+    index.write(contents("one", "two"), [], [POINTS])
+    assert index.contents() == contents("one", "two")
+
+
+def test_strict_mode_names_the_field_and_the_fix(server, on_server):
+    server._strict.add("kb")
+    assert search(on_server, "b") == ["two"]
+    server._indexed["kb"].clear()
+    with pytest.raises(StoreError, match=r'payload index on "metadata\.categories_key" of collection "kb": run'):
+        search(on_server, "b")
+
+
+def test_a_collection_made_strict_takes_every_filter_of_ours(server):
+    from qdrant_client import models
+
+    strict = models.StrictModeConfig(enabled=True, unindexed_filtering_retrieve=False, unindexed_filtering_update=False)
+    index = QdrantIndex(server.url, "strict", collection_options={"strict_mode_config": strict})
+    index.write(contents("one", "two"), [], [POINTS])
+    index.write(contents("one"), ["two"], [])
+    assert search(index, "a") == ["one", "one"]
+    assert search(index, "b") == []
+
+
+def test_other_dimensions_are_told_in_numbers(on_server):
+    with pytest.raises(StoreError, match="embedding is 3-d, collection is 4-d: run `lookup-knowledge index --rebuild`"):
+        on_server.search([1, 0, 0], "refund", [[]], 10)
+
+
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+def test_the_api_key_opens_the_server_and_another_is_refused():
+    with QdrantServer(api_key="sk-RIGHT") as server:
+        index = QdrantIndex(server.url, "kb", api_key="sk-RIGHT")
+        index.write(contents("one", "two"), [], [POINTS])
+        assert search(index)[0] == "one"
+        for key in ("sk-WRONG", None):
+            with pytest.raises(StoreError, match=r"refuses the API key \(HTTP 401\): check api_key") as raised:
+                search(QdrantIndex(server.url, "kb", api_key=key))
+            assert "WRONG" not in str(raised.value)
+
+
+def test_a_server_too_old_is_told_with_both_versions(server, on_server):
+    from importlib.metadata import version
+
+    server.misbehave(qdrant_server.raw(404, b""), where="/points/query")
+    with pytest.raises(
+        StoreError, match=rf"Qdrant server 1\.9\.0 does not know .* qdrant-client {version('qdrant-client')}"
+    ):
+        search(on_server)
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "error", "says"),
+    [
+        ("UNAVAILABLE", "", StoreUnreachable, "cannot be reached"),
+        ("RESOURCE_EXHAUSTED", "", StoreUnreachable, "overloaded or out of order"),
+        ("DEADLINE_EXCEEDED", "", StoreTimeout, "did not answer in time"),
+        ("UNAUTHENTICATED", "sk-SECRET", StoreError, "refuses the API key"),
+        ("NOT_FOUND", "Not found: Collection `kb` doesn't exist!", IndexMissing, 'collection "kb" does not exist: run'),
+        ("INVALID_ARGUMENT", "Vector dimension error: expected dim: 4, got 3", StoreError, "embedding is 3-d"),
+    ],
+)
+def test_failures_over_grpc_have_the_same_names(code, details, error, says):
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc
+    from qdrant_client import QdrantClient
+
+    class Refusing(grpc.GenericRpcHandler):
+        def service(self, handler_call_details):
+            return grpc.unary_unary_rpc_method_handler(
+                lambda request, context: context.abort(getattr(grpc.StatusCode, code), details)
+            )
+
+    served = grpc.server(ThreadPoolExecutor(2), handlers=[Refusing()])
+    port = served.add_insecure_port("127.0.0.1:0")
+    served.start()
+    index = QdrantIndex("http://127.0.0.1:9", "kb")
+    index._client = QdrantClient("127.0.0.1", grpc_port=port, prefer_grpc=True, check_compatibility=False)
+    with pytest.raises(error, match=says) as raised:
+        search(index)
+    assert "SECRET" not in str(raised.value)
+    index.close()
+    served.stop(None).wait()

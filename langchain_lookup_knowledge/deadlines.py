@@ -1,0 +1,110 @@
+"""Time limits for calls that cannot be cancelled: they run in kept threads, and a caller waits no longer than agreed."""
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextvars import ContextVar, copy_context
+from functools import partial
+from math import inf
+from typing import Any, TypeVar
+
+from langchain_lookup_knowledge.errors import StoreError, StoreTimeout
+
+MAX_WORKERS = 32
+"""Calls of L1 under way at once in a process, those that hang included; more wait for their turn, within their limit."""
+
+T = TypeVar("T")
+
+_end: ContextVar[float] = ContextVar("lookup_knowledge_end", default=inf)
+
+
+def remaining() -> float:
+    """Return the seconds left to the call that this code runs in; infinity where there is no limit."""
+    return _end.get() - time.monotonic()
+
+
+def call_with_deadline(call: Callable[[], T], seconds: float) -> T:
+    """Return what `call` returns, run in another thread.
+
+    Raises:
+        StoreTimeout: it was not done in time; if it has begun it goes on, and its answer is dropped.
+    """
+    future = _workers.submit(call, seconds)
+    wait([future], seconds)
+    return _outcome(future, seconds)
+
+
+async def acall_with_deadline(call: Callable[[], T], seconds: float) -> T:
+    """Do what `call_with_deadline` does, without holding a thread or the event loop while waiting."""
+    future = _workers.submit(call, seconds)
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
+    except TimeoutError:  # ours, or the call's own
+        return _outcome(future, seconds)
+
+
+def _outcome(future: Future[T], seconds: float) -> T:
+    if future.cancel():
+        raise StoreTimeout(f"L1 did not get its turn within {seconds:g} s: {MAX_WORKERS} earlier calls are under way")
+    if not future.done():
+        raise StoreTimeout(f"L1 did not answer within {seconds:g} s")
+    return future.result()
+
+
+class Workers:
+    """Daemon threads for calls that may hang. A thread is kept for the next call: a new one costs L1 5 ms in cold caches."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew: threads, and who holds a lock, do not follow into a forked child."""
+        self._changed = threading.Condition()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._idle = 0
+        self._started = 0
+
+    def submit(self, call: Callable[[], T], seconds: float) -> Future[T]:
+        """Run a call in a thread, in the caller's context, as soon as there is one; `remaining` tells it its time limit."""
+        future: Future[T] = Future()
+        context = copy_context()
+        context.run(_end.set, time.monotonic() + seconds)
+        with self._changed:
+            self._calls.append((future, partial(context.run, call)))
+            if self._idle < len(self._calls) and self._started < MAX_WORKERS:
+                threading.Thread(target=self._work, name="lookup-knowledge-l1", daemon=True).start()
+                self._started += 1
+            self._changed.notify()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, call = self._next()
+            if future.set_running_or_notify_cancel():
+                _run(future, call)
+            del future, call
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]]:
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._calls)
+            self._idle -= 1
+            return self._calls.popleft()
+
+
+def _run(future: Future[Any], call: Callable[[], Any]) -> None:
+    try:
+        future.set_result(call())
+    except (Exception, KeyboardInterrupt, asyncio.CancelledError) as error:  # noqa: BLE001  (raised in the caller's thread)
+        future.set_exception(error)
+    except BaseException as error:  # noqa: BLE001  (SystemExit of a model's, say, is not the caller's)
+        future.set_exception(StoreError(f"unexpected {type(error).__name__}"))
+
+
+_workers = Workers()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_workers.reset)
