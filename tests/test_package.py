@@ -10,8 +10,8 @@ import langchain_lookup_knowledge
 PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
     ["errors", "types", "words", "tokens"],
-    ["documents"],
-    ["hints", "descriptions", "filters", "passages"],
+    ["documents", "invocations"],
+    ["hints", "descriptions", "filters", "passages", "spool"],
     ["merging"],
     ["embeddings", "stores", "records"],
     ["knowledge_base"],
@@ -24,6 +24,7 @@ OWNERS = {
     "qdrant_edge": {"stores"},
     "qdrant_client": {"stores"},
     "sqlalchemy": {"records"},
+    "psycopg": set(),
     "frontmatter": {"documents"},
     "yaml": {"documents"},
 }

@@ -4,7 +4,8 @@ import pytest
 import sqlalchemy as sa
 
 from langchain_lookup_knowledge import RecordError, SQLInvocationRecorder
-from langchain_lookup_knowledge.records import storable, tool_invocation
+from langchain_lookup_knowledge.invocations import storable
+from langchain_lookup_knowledge.records import tool_invocation
 
 INVOCATION = {
     "id": "i1",
