@@ -104,8 +104,7 @@ class SQLInvocationRecorder:
         self._own = not isinstance(url_or_engine, sa.Engine)
         self._engine = url_or_engine if isinstance(url_or_engine, sa.Engine) else _create_engine(url_or_engine)
         self._dialect = self._engine.dialect.name
-        if self._dialect not in _INSERTS:
-            raise RecordError(f"records go to SQLite or PostgreSQL, not to {self._dialect}: give another URL")
+        _check_kind(self._dialect)
         if self._own:
             weakref.finalize(self, self._engine.dispose)  # a recorder that nobody closed leaves no connection open
         self._file = _database_file(self._engine.url)
@@ -251,7 +250,8 @@ class SQLInvocationRecorder:
         self._run("written", lambda connection: connection.execute(_INSERTS[self._dialect], rows), seconds)
 
     def _after(self, last: str) -> list[Any]:
-        some = sa.select(tool_invocation).where(_columns.id > last).order_by(_columns.id).limit(_BATCH)
+        further = (_columns.id > last) & _columns.query.is_not(None)
+        some = sa.select(tool_invocation).where(further).order_by(_columns.id).limit(_BATCH)
         return self._run("read", lambda connection: list(connection.execute(some).mappings()))
 
     def _erase(self, work: Callable[[sa.Connection], T]) -> T:
@@ -281,7 +281,7 @@ class SQLInvocationRecorder:
                         raise
                     return self._attempt(work, seconds, prepared)
             except (SQLAlchemyError, OSError) as error:
-                raise RecordError(f"invocations cannot be {what} ({_cause(error)}): check the database") from error
+                raise RecordError(f"invocations cannot be {what} ({_cause(error)}): {_advice(error)}") from error
 
         return run() if self._dialect == "sqlite" else self._within(seconds, run)
 
@@ -367,15 +367,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+def _check_kind(backend: str) -> None:
+    if backend not in _INSERTS:
+        raise RecordError(f"the record database URL cannot be used: it is for SQLite or PostgreSQL, not for {backend}")
+
+
 def _create_engine(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(url)
+        _check_kind(parsed.get_backend_name())
         if parsed.drivername in ("postgres", "postgresql"):
             parsed = parsed.set(drivername="postgresql+psycopg")
         engine = sa.create_engine(parsed, json_serializer=to_json, **_engine_options(parsed))
     except ImportError as error:
-        missing = "PostgreSQL needs psycopg" if "postgresql" in url else f"a driver is missing ({error.name})"
-        raise RecordError(f"{missing}: pip install 'langchain-lookup-knowledge[postgres]'") from error
+        raise RecordError("PostgreSQL needs psycopg: pip install 'langchain-lookup-knowledge[postgres]'") from error
     except (SQLAlchemyError, ValueError, TypeError) as error:  # its text may hold the password
         raise RecordError(f"the record database URL cannot be used ({type(error).__name__}): check it") from None
     if parsed.get_backend_name() == "sqlite":
@@ -460,6 +465,11 @@ def _cause(error: Exception) -> str:
     """Return what went wrong, without what a server's message may quote."""
     cause = getattr(error, "orig", None) or error
     return str(cause) if type(cause).__module__ == "sqlite3" else type(cause).__name__
+
+
+def _advice(error: Exception) -> str:
+    damaged = isinstance(error, DBAPIError) and any(word in str(error.orig) for word in ("not a database", "malformed"))
+    return "move the damaged file away, and a new one is made" if damaged else "check the database"
 
 
 def _utc(moment: datetime) -> datetime:
