@@ -199,7 +199,7 @@ class SQLInvocationRecorder:
 
     def migrate(self) -> list[str]:
         """Make the table, or add to it the columns it lacks, empty in the rows that are there; return their names."""
-        missing = self._run("migrated", _add_columns, prepared=False)
+        missing = self._run("migrated", _add_columns, checked=False)
         self._deliver()
         return missing
 
@@ -268,29 +268,31 @@ class SQLInvocationRecorder:
         return result
 
     def _run(
-        self, what: str, work: Callable[[sa.Connection], T], seconds: float = PATIENCE, *, prepared: bool = True
+        self, what: str, work: Callable[[sa.Connection], T], seconds: float = PATIENCE, *, checked: bool = True
     ) -> T:
         """Run work in a transaction, within a time limit; once more if a pooled connection turns out to be dead."""
 
         def run() -> T:
             try:
                 try:
-                    return self._attempt(work, seconds, prepared)
+                    return self._attempt(work, seconds, checked)
                 except DBAPIError as error:
                     if not error.connection_invalidated:
                         raise
-                    return self._attempt(work, seconds, prepared)
+                    return self._attempt(work, seconds, checked)
             except (SQLAlchemyError, OSError) as error:
                 raise RecordError(f"invocations cannot be {what} ({_cause(error)}): {_advice(error)}") from error
 
         return run() if self._dialect == "sqlite" else self._within(seconds, run)
 
-    def _attempt(self, work: Callable[[sa.Connection], T], seconds: float, prepared: bool) -> T:
+    def _attempt(self, work: Callable[[sa.Connection], T], seconds: float, checked: bool) -> T:
         if self._ready and self._opened != _identity(self._file):
             self._engine.dispose()
             self._ready = False
-        if prepared and not self._ready:
-            self._prepare()
+        if not self._ready:
+            self._make_table()
+            if checked:
+                self._check_table()
         opened = _identity(self._file) if self._ready else None
         with self._engine.begin() as connection:
             if self._dialect == "postgresql":
@@ -302,12 +304,15 @@ class SQLInvocationRecorder:
             raise OSError("the file was deleted or replaced meanwhile")
         return result
 
-    def _prepare(self) -> None:
+    def _make_table(self) -> None:
         try:
             metadata.create_all(self._engine)
         except SQLAlchemyError:
             if not sa.inspect(self._engine).has_table(tool_invocation.name):
                 raise  # else another process has just made it
+
+    def _check_table(self) -> None:
+        """Refuse a table that cannot take our rows: without our columns, or with others that must be filled."""
         with self._engine.connect() as connection:
             missing, foreign = _differences(connection)
         if missing:
@@ -451,7 +456,6 @@ def _differences(connection: sa.Connection) -> tuple[list[str], list[str]]:
 
 
 def _add_columns(connection: sa.Connection) -> list[str]:
-    metadata.create_all(connection)
     missing, _ = _differences(connection)
     if "id" in missing:
         raise RecordError("the table tool_invocation has no column id, so it is not ours: use another database")
