@@ -58,12 +58,21 @@ def to_json(value: Any) -> str:
 
 
 def bounded(invocation: Invocation) -> Invocation:
-    """Return a storable invocation cut to sizes that always fit."""
-    kept = {key: value[:MAX_TEXT_CHARS] if isinstance(value, str) else value for key, value in invocation.items()}
+    """Return a storable invocation cut to sizes that always fit.
+
+    Raises:
+        KeyError: it lacks a key.
+    """
+    given: dict[str, Any] = {**invocation}
+    kept: dict[str, Any] = {key: _text(given[key]) for key in Invocation.__annotations__ if key != "retrieval_details"}
     kept["retrieval_details"] = capped(invocation["retrieval_details"])
     kept["result_count"] = min(int(invocation["result_count"] or 0), 2**31 - 1)
-    kept["duration_ms"] = invocation["duration_ms"] or 0.0
+    kept["duration_ms"] = float(invocation["duration_ms"] or 0.0)
     return cast(Invocation, kept)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)[:MAX_TEXT_CHARS]
 
 
 def capped(details: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""Records of calls: one row of `tool_invocation` each, in SQLite or PostgreSQL. The only module that imports SQLAlchemy."""
+"""Records of calls: one row of `tool_invocation` each, in SQLite or PostgreSQL."""
 
-import hashlib
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,18 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from langchain_lookup_knowledge.database import (
+    advice,
+    cause,
+    check_kind,
+    create_engine,
+    database_file,
+    identity,
+    spool_folders,
+    within,
+)
 from langchain_lookup_knowledge.errors import RecordError
-from langchain_lookup_knowledge.invocations import bounded, hash_query, is_hashed, storable, to_json
+from langchain_lookup_knowledge.invocations import bounded, hash_query, is_hashed, storable
 from langchain_lookup_knowledge.spool import Spool
 from langchain_lookup_knowledge.types import Invocation
 
@@ -30,7 +40,7 @@ DELIVERY_WAIT = 2.0
 PATIENCE = 30.0
 """Seconds a person who reads, prunes, redacts or migrates waits for the database."""
 MAX_CALLS = 32
-"""Calls of a database server under way at once in a recorder, those that hang included."""
+"""Calls of a database server under way at once in a recorder, those that hang included. Of SQLite, one: it has one writer."""
 MIGRATE_COMMAND = "run `lookup-knowledge invocations --migrate`"
 _BATCH = 500
 
@@ -102,13 +112,15 @@ class SQLInvocationRecorder:
         redact: Redact | None = None,
     ) -> None:
         self._own = not isinstance(url_or_engine, sa.Engine)
-        self._engine = url_or_engine if isinstance(url_or_engine, sa.Engine) else _create_engine(url_or_engine)
+        self._engine = (
+            url_or_engine if isinstance(url_or_engine, sa.Engine) else create_engine(url_or_engine, LOOKUP_WAIT)
+        )
         self._dialect = self._engine.dialect.name
-        _check_kind(self._dialect)
+        check_kind(self._dialect)
         if self._own:
             weakref.finalize(self, self._engine.dispose)  # a recorder that nobody closed leaves no connection open
-        self._file = _database_file(self._engine.url)
-        self._spool = Spool(_spool_folders(self._engine.url, self._file, spool))
+        self._file = database_file(self._engine.url)
+        self._spool = Spool(spool_folders(self._engine.url, self._file, spool))
         self._redact = redact
         self._ready = False
         self._opened: tuple[int, int] | None = None
@@ -243,10 +255,11 @@ class SQLInvocationRecorder:
             self._delivering.release()
 
     def _deliver_beside(self) -> None:
-        threading.Thread(target=self._deliver, name="lookup-knowledge-spool", daemon=True).start()
+        with suppress(RuntimeError):  # no thread can be started while the interpreter shuts down
+            threading.Thread(target=self._deliver, name="lookup-knowledge-spool", daemon=True).start()
 
     def _store(self, invocations: Sequence[Invocation], seconds: float) -> None:
-        rows = [{**row, "created_at": _utc(datetime.fromisoformat(row["created_at"]))} for row in invocations]
+        rows = [_row(invocation) for invocation in invocations]
         self._run("written", lambda connection: connection.execute(_INSERTS[self._dialect], rows), seconds)
 
     def _after(self, last: str) -> list[Any]:
@@ -271,36 +284,43 @@ class SQLInvocationRecorder:
         self, what: str, work: Callable[[sa.Connection], T], seconds: float = PATIENCE, *, checked: bool = True
     ) -> T:
         """Run work in a transaction, within a time limit; once more if a pooled connection turns out to be dead."""
+        deadline = time.monotonic() + seconds
+        if not self._slots.acquire(timeout=seconds):
+            raise RecordError(f"the record database has been busy for {seconds:g} s: check it")
+        slots = self._slots
 
         def run() -> T:
             try:
+                left = max(deadline - time.monotonic(), 0.01)
                 try:
-                    return self._attempt(work, seconds, checked)
+                    return self._attempt(work, left, checked)
                 except DBAPIError as error:
                     if not error.connection_invalidated:
                         raise
-                    return self._attempt(work, seconds, checked)
+                    return self._attempt(work, left, checked)
             except (SQLAlchemyError, OSError) as error:
-                raise RecordError(f"invocations cannot be {what} ({_cause(error)}): {_advice(error)}") from error
+                raise RecordError(f"invocations cannot be {what} ({cause(error)}): {advice(error)}") from error
+            finally:
+                slots.release()
 
-        return run() if self._dialect == "sqlite" else self._within(seconds, run)
+        return run() if self._dialect == "sqlite" else within(run, deadline)
 
     def _attempt(self, work: Callable[[sa.Connection], T], seconds: float, checked: bool) -> T:
-        if self._ready and self._opened != _identity(self._file):
+        if self._ready and self._opened != identity(self._file):
             self._engine.dispose()
             self._ready = False
         if not self._ready:
             self._make_table()
             if checked:
                 self._check_table()
-        opened = _identity(self._file) if self._ready else None
+        opened = identity(self._file) if self._ready else None
         with self._engine.begin() as connection:
             if self._dialect == "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL statement_timeout = {seconds * 1000:.0f}")
             elif self._own:
                 connection.exec_driver_sql(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
             result = work(connection)
-        if opened is not None and opened != _identity(self._file):
+        if opened is not None and opened != identity(self._file):
             raise OSError("the file was deleted or replaced meanwhile")
         return result
 
@@ -320,32 +340,12 @@ class SQLInvocationRecorder:
         if foreign:
             listed = ", ".join(foreign)
             raise RecordError(f"the table tool_invocation demands columns of its own, {listed}: give them a default")
-        self._opened = _identity(self._file)
+        self._opened = identity(self._file)
         self._ready = True
-
-    def _within(self, seconds: float, call: Callable[[], T]) -> T:
-        """Run a call of a server in a thread that is left alone if it hangs; what it writes late, it writes once."""
-        if not self._slots.acquire(blocking=False):
-            raise RecordError(f"the record database has not answered {MAX_CALLS} earlier calls")
-        slots, future = self._slots, Future[T]()
-
-        def run() -> None:
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001  (raised in the caller's thread)
-                future.set_exception(error)
-            finally:
-                slots.release()
-
-        threading.Thread(target=run, name="lookup-knowledge-record", daemon=True).start()
-        try:
-            return future.result(seconds)
-        except TimeoutError as error:
-            raise RecordError(f"the record database did not answer within {seconds:g} s: check it") from error
 
     def _start_process(self) -> None:
         self._delivering = threading.Lock()
-        self._slots = threading.BoundedSemaphore(MAX_CALLS)
+        self._slots = threading.BoundedSemaphore(1 if self._dialect == "sqlite" else MAX_CALLS)
 
     def _after_fork(self) -> None:
         """Leave the parent's connections alone: closing one here would end its session, or drop its locks."""
@@ -372,77 +372,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _check_kind(backend: str) -> None:
-    if backend not in _INSERTS:
-        raise RecordError(f"the record database URL cannot be used: it is for SQLite or PostgreSQL, not for {backend}")
-
-
-def _create_engine(url: str) -> sa.Engine:
-    try:
-        parsed = sa.make_url(url)
-        _check_kind(parsed.get_backend_name())
-        if parsed.drivername in ("postgres", "postgresql"):
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        engine = sa.create_engine(parsed, json_serializer=to_json, **_engine_options(parsed))
-    except ImportError as error:
-        raise RecordError("PostgreSQL needs psycopg: pip install 'langchain-lookup-knowledge[postgres]'") from error
-    except (SQLAlchemyError, ValueError, TypeError) as error:  # its text may hold the password
-        raise RecordError(f"the record database URL cannot be used ({type(error).__name__}): check it") from None
-    if parsed.get_backend_name() == "sqlite":
-        sa.event.listen(engine, "connect", _tune_sqlite)
-    return engine
-
-
-def _engine_options(url: sa.URL) -> dict[str, Any]:
-    """Return options that bound every wait; one connection for all threads where the database is in memory."""
-    if url.get_backend_name() == "postgresql":
-        server = {"connect_timeout": 2, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-        return {"pool_timeout": LOOKUP_WAIT, "connect_args": {**server, "tcp_user_timeout": 10_000}}
-    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        memory: dict[str, Any] = {"poolclass": sa.QueuePool, "pool_size": 1, "max_overflow": 0}
-        return {**memory, "connect_args": {"check_same_thread": False}}
-    return {"pool_timeout": LOOKUP_WAIT, "connect_args": {"timeout": LOOKUP_WAIT}}
-
-
-def _tune_sqlite(connection: Any, _: object) -> None:
-    try:
-        for pragma in ("journal_mode = WAL", "synchronous = NORMAL"):
-            connection.execute(f"PRAGMA {pragma}")
-    except BaseException:
-        connection.close()  # the pool has not taken it in yet, so nobody else would
-        raise
-
-
-def _database_file(url: sa.URL) -> Path | None:
-    """Return the file of an SQLite database, if it is in one."""
-    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
-        return None
-    return None if str(url.database).startswith("file:") else Path(str(url.database)).absolute()
-
-
-def _spool_folders(url: sa.URL, file: Path | None, given: str | os.PathLike[str] | None) -> list[Path]:
-    from platformdirs import user_state_path  # noqa: PLC0415
-
-    place = str(file.resolve()) if file else f"{url.get_backend_name()}://{url.host}:{url.port}/{url.database}"
-    name = f"{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.spool"
-    elsewhere = user_state_path("lookup-knowledge") / name
-    if given is not None:
-        return [Path(given).expanduser().absolute() / name, elsewhere]
-    if file is not None:
-        return [file.with_name(file.name + ".spool"), elsewhere] if file.parent.is_dir() else [elsewhere]
-    in_memory = url.get_backend_name() == "sqlite" and not str(url.database).startswith("file:")
-    return [] if in_memory else [elsewhere]  # in memory, another process has another database
-
-
-def _identity(file: Path | None) -> tuple[int, int] | None:
-    """Return what tells a file from another of the same name: rows written to a deleted file would be lost silently."""
-    try:
-        status = file.stat() if file else None
-    except OSError:
-        return None
-    return status and (status.st_dev, status.st_ino)
-
-
 def _differences(connection: sa.Connection) -> tuple[list[str], list[str]]:
     """Return the columns that the table lacks, and those it has that must be filled and are not ours."""
     present = sa.inspect(connection).get_columns(tool_invocation.name)
@@ -465,19 +394,13 @@ def _add_columns(connection: sa.Connection) -> list[str]:
     return missing
 
 
-def _cause(error: Exception) -> str:
-    """Return what went wrong, without what a server's message may quote."""
-    cause = getattr(error, "orig", None) or error
-    return str(cause) if type(cause).__module__ == "sqlite3" else type(cause).__name__
-
-
-def _advice(error: Exception) -> str:
-    damaged = isinstance(error, DBAPIError) and any(word in str(error.orig) for word in ("not a database", "malformed"))
-    return "move the damaged file away, and a new one is made" if damaged else "check the database"
-
-
 def _utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _row(invocation: Invocation) -> dict[str, Any]:
+    row: dict[str, Any] = {key: value for key, value in invocation.items() if key in _columns}
+    return {**row, "created_at": _utc(datetime.fromisoformat(invocation["created_at"]))}
 
 
 def _invocation(row: Any) -> Invocation:

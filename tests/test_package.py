@@ -11,7 +11,8 @@ PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
     ["errors", "types", "words", "tokens"],
     ["documents", "invocations"],
-    ["hints", "descriptions", "filters", "passages", "spool"],
+    ["documents", "invocations"],
+    ["hints", "descriptions", "filters", "passages", "spool", "database"],
     ["merging"],
     ["embeddings", "stores", "records"],
     ["knowledge_base"],
@@ -23,7 +24,7 @@ OWNERS = {
     "fastembed": {"embeddings"},
     "qdrant_edge": {"stores"},
     "qdrant_client": {"stores"},
-    "sqlalchemy": {"records"},
+    "sqlalchemy": {"records", "database"},
     "psycopg": set(),
     "frontmatter": {"documents"},
     "yaml": {"documents"},
