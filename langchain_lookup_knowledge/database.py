@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from langchain_lookup_knowledge.errors import RecordError
 from langchain_lookup_knowledge.invocations import to_json
@@ -118,10 +118,15 @@ def within(call: Callable[[], T], deadline: float) -> T:
 
 def cause(error: Exception) -> str:
     """Return what went wrong, without what a server's message may quote."""
-    cause = getattr(error, "orig", None) or error
-    return str(cause) if type(cause).__module__ == "sqlite3" else type(cause).__name__
+    original = getattr(error, "orig", None) or error
+    return str(original) if type(original).__module__ == "sqlite3" else type(original).__name__
 
 
 def advice(error: Exception) -> str:
-    damaged = isinstance(error, DBAPIError) and any(word in str(error.orig) for word in ("not a database", "malformed"))
-    return "move the damaged file away, and a new one is made" if damaged else "check the database"
+    """Return what a person can do about it."""
+    original = getattr(error, "orig", None)
+    if any(word in str(original) for word in ("not a database", "malformed")):
+        return "move the damaged file away, and a new one is made"
+    if isinstance(error, OperationalError) and type(original).__module__ != "sqlite3":
+        return "check that the server runs and takes this login"
+    return "check the database"

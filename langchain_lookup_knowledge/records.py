@@ -199,7 +199,8 @@ class SQLInvocationRecorder:
 
         SQLite overwrites the old text at once; PostgreSQL keeps it on disk until its next VACUUM.
         """
-        self._deliver()
+        if not self._deliver():
+            raise RecordError("calls wait in the spool, their queries with them: redact when the database takes them")
         changed, last = 0, ""
         while rows := self._after(last):
             last = rows[-1]["id"]
@@ -243,16 +244,18 @@ class SQLInvocationRecorder:
             logger.warning("%s; until then, calls are kept in %s", reason, folder)
             self._told = str(reason)
 
-    def _deliver(self, seconds: float = DELIVERY_WAIT) -> None:
-        """Bring the spool to the database; what cannot be delivered stays."""
+    def _deliver(self, seconds: float = DELIVERY_WAIT) -> bool:
+        """Bring the spool to the database; what cannot be delivered stays. Say whether all could."""
         if not self._delivering.acquire(timeout=seconds):
-            return
+            return False
         try:
             self._spool.deliver(lambda invocations: self._store(invocations, seconds))
         except (RecordError, OSError) as error:
             logger.warning("calls that wait in the spool: %s (%s)", self.waiting(), error)
+            return False
         finally:
             self._delivering.release()
+        return True
 
     def _deliver_beside(self) -> None:
         with suppress(RuntimeError):  # no thread can be started while the interpreter shuts down
@@ -351,6 +354,7 @@ class SQLInvocationRecorder:
         """Leave the parent's connections alone: closing one here would end its session, or drop its locks."""
         _inherited.append(self._engine.pool)
         self._engine.dispose(close=False)
+        self._ready = False
         self._start_process()
 
 

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from langchain_lookup_knowledge.invocations import to_json
@@ -102,7 +103,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
+    with suppress(OSError), os.scandir(folder) as found:
         for file in found:
             if file.name.endswith(".json") and not file.name.startswith("."):
                 yield Path(file)
@@ -112,13 +113,13 @@ def _read(path: Path) -> Invocation | None:
     """Return the invocation of a file; None if another process delivered it, or it is damaged and was put aside."""
     try:
         invocation: Invocation = json.loads(path.read_text("utf-8"))
-        missing = Invocation.__required_keys__ - invocation.keys()
+        datetime.fromisoformat(invocation["created_at"])
+        if invocation.keys() >= Invocation.__required_keys__:
+            return invocation
     except FileNotFoundError:
         return None
-    except (ValueError, AttributeError):
-        missing = Invocation.__required_keys__
-    if not missing:
-        return invocation
+    except (ValueError, TypeError, KeyError):
+        pass
     logger.error("%s holds no invocation: it was put aside as %s.damaged", path, path.name)
     path.rename(path.with_name(path.name + ".damaged"))
     return None

@@ -28,7 +28,7 @@ PLACES = ["/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/po
 
 
 def find_binaries():
-    """Return the folder of initdb and pg_ctl, the newest one, or None."""
+    """Return the folder of initdb and pg_ctl, or None."""
     found = [path.parent for place in PLACES for path in Path("/").glob(f"{place[1:]}/pg_ctl")]
     on_path = shutil.which("pg_ctl")
     return found[-1] if found else on_path and Path(on_path).parent

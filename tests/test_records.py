@@ -283,7 +283,10 @@ def test_a_kill_in_the_middle_of_a_file_leaves_nothing_that_is_delivered(recorde
     assert ids(recorder) == ["i1"]
 
 
-@pytest.mark.parametrize("text", ['{"id": "i1", "tool_na', "[]", '{"id": "i9"}', "\udcff"])
+DAMAGED = ['{"id": "i1", "tool_na', "[]", '{"id": "i9"}', json.dumps({**INVOCATION, "created_at": "x"}), "\udcff"]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_file_in_the_spool_is_put_aside_and_told(recorder, tmp_path, caplog, text):
     recorder._spool.keep(INVOCATION)
     (tmp_path / "calls.db.spool" / "0-damaged.json").write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -429,6 +432,14 @@ def test_a_redact_function_keeps_queries_out_of_database_and_spool(tmp_path, loc
     recorder.close()
     assert not [file for file in tmp_path.glob("calls.db*") if file.is_file() and b"grimble" in file.read_bytes()]
     assert given["retrieval_details"]["l0_hints"]["terms"] == ["grimble"]  # what the result shows is left alone
+
+
+def test_nothing_is_called_redacted_while_queries_wait_in_the_spool(recorder, locked):
+    recorder.record(INVOCATION)
+    with pytest.raises(RecordError, match="calls wait in the spool, their queries with them"):
+        recorder.redact()
+    locked.rollback()
+    assert recorder.redact() == 1
 
 
 @pytest.mark.parametrize("redact", [lambda invocation: {}["sk-SECRET"], lambda invocation: None])
