@@ -35,8 +35,8 @@ logger = logging.getLogger("langchain_lookup_knowledge")
 
 LOOKUP_WAIT = 0.25
 """Seconds a lookup waits for the database before its record goes to the spool."""
-DELIVERY_WAIT = 2.0
-"""Seconds the delivery of spooled records waits for the database."""
+DELIVERY_WAIT = 5.0
+"""Seconds the delivery of some spooled records waits for the database."""
 PATIENCE = 30.0
 """Seconds a person who reads, prunes, redacts or migrates waits for the database."""
 MAX_CALLS = 32
@@ -244,12 +244,12 @@ class SQLInvocationRecorder:
             logger.warning("%s; until then, calls are kept in %s", reason, folder)
             self._told = str(reason)
 
-    def _deliver(self, seconds: float = DELIVERY_WAIT) -> bool:
+    def _deliver(self) -> bool:
         """Bring the spool to the database; what cannot be delivered stays. Say whether all could."""
-        if not self._delivering.acquire(timeout=seconds):
+        if not self._delivering.acquire(timeout=PATIENCE):
             return False
         try:
-            self._spool.deliver(lambda invocations: self._store(invocations, seconds))
+            self._spool.deliver(lambda invocations: self._store(invocations, DELIVERY_WAIT))
         except (RecordError, OSError) as error:
             logger.warning("calls that wait in the spool: %s (%s)", self.waiting(), error)
             return False

@@ -11,7 +11,6 @@ PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
     ["errors", "types", "words", "tokens"],
     ["documents", "invocations"],
-    ["documents", "invocations"],
     ["hints", "descriptions", "filters", "passages", "spool", "database"],
     ["merging"],
     ["embeddings", "stores", "records"],

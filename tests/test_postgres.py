@@ -105,7 +105,7 @@ def recorder(url, tmp_path):
 def test_what_is_written_is_read_back_once(recorder):
     assert recorder.migrate() == []
     for query in (INVOCATION["query"], "other"):
-        assert recorder.record({**INVOCATION, "query": query}) == "stored"
+        recorder.record({**INVOCATION, "query": query})
     assert recorder.invocations() == [INVOCATION]
 
 
@@ -113,8 +113,8 @@ def test_what_the_server_would_refuse_is_made_storable_and_fits(recorder):
     recorder.migrate()
     details = {"l1": {"score": float("nan"), "reason": "a\0b\ud800"}, "huge": [2**70, 10**400]}
     huge = details_of(1_000_000)
-    assert recorder.record({**INVOCATION, "query": "nul\0", "retrieval_details": details}) == "stored"
-    assert recorder.record({**INVOCATION, "id": "i2", "result_count": 2**40, "retrieval_details": huge}) == "stored"
+    recorder.record({**INVOCATION, "query": "nul\0", "retrieval_details": details})
+    recorder.record({**INVOCATION, "id": "i2", "result_count": 2**40, "retrieval_details": huge})
     rows = {row["id"]: row for row in recorder.invocations()}
     assert rows["i1"]["query"] == "nul\ufffd"
     assert rows["i1"]["retrieval_details"]["l1"] == {"score": None, "reason": "a\ufffdb\ufffd"}
@@ -153,10 +153,9 @@ def test_two_that_make_the_table_at_once_both_record(url):
     for thread in made:
         thread.join()
     for number, recorder in enumerate(recorders):
-        assert recorder.record({**INVOCATION, "id": f"i{number}"}) == "stored"
-    assert len(recorders[0].invocations()) == 4
-    for recorder in recorders:
+        recorder.record({**INVOCATION, "id": f"i{number}"})
         recorder.close()
+    assert len(ids(url)) == 4
 
 
 def test_a_wrong_password_is_told_without_it(cluster, url, caplog):

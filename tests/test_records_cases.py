@@ -77,10 +77,10 @@ def stored_rows(kb):
 def numbers_that_are_none(kb, given, tmp_path, monkeypatch, caplog):
     retrieve = kb.retrieve
 
-    def bad_scores(query, categories):
-        answers = retrieve(query, categories)
+    def bad_scores(*given, **named):
+        answers = retrieve(*given, **named)
         for answer in answers:
-            for candidate, score in zip(answer, [float("nan"), float("inf"), float("-inf")], strict=False):
+            for candidate, score in zip(answer.candidates, [float("nan"), float("inf"), float("-inf")], strict=False):
                 candidate["score"] = score
         return answers
 

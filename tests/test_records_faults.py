@@ -248,7 +248,7 @@ class Crashing:
         return kept
 
 with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as kb, SqliteSaver.from_conn_string(folder + "/steps.db") as saver:
-    if crash_in == "l1_retrieve": kb.retrieve = lambda query, categories: os._exit(9)
+    if crash_in == "l1_retrieve": kb.retrieve = lambda *given, **named: os._exit(9)
     recorder = SQLInvocationRecorder.in_file(kb.data_folder / "invocations.db")
     parent = StateGraph(State)
     parent.add_node("lookup", create_lookup_knowledge_graph(kb, record=Crashing(recorder)))
