@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         StoreError,
     )
     from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
+    from langchain_lookup_knowledge.invocations import hash_query
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
     from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder
     from langchain_lookup_knowledge.retriever import LookupKnowledgeRetriever
@@ -26,6 +27,7 @@ _MODULES = {
     "embeddings": ["FastEmbedModel"],
     "errors": ["DocumentError", "EmbeddingError", "LookupKnowledgeError", "RecordError", "StoreError"],
     "graph": ["create_lookup_knowledge_graph"],
+    "invocations": ["hash_query"],
     "knowledge_base": ["KnowledgeBase"],
     "records": ["InvocationRecorder", "SQLInvocationRecorder"],
     "retriever": ["LookupKnowledgeRetriever"],
@@ -53,6 +55,7 @@ __all__ = [
     "StoreError",
     "create_lookup_knowledge_graph",
     "create_lookup_knowledge_tool",
+    "hash_query",
 ]
 
 

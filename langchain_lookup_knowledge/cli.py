@@ -4,18 +4,22 @@ import argparse
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from langchain_lookup_knowledge import __version__
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
-from langchain_lookup_knowledge.types import Invocation, LookupOptions
+from langchain_lookup_knowledge.types import Invocation, LookupOptions, RetrievalLayer, Status
 
 if TYPE_CHECKING:
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, SyncReport
+    from langchain_lookup_knowledge.records import SQLInvocationRecorder
     from langchain_lookup_knowledge.stores import VectorIndex
 
 DONE, NOTHING_FOUND, USAGE = 0, 1, 2
@@ -99,6 +103,18 @@ def _parser() -> argparse.ArgumentParser:
     invocations.add_argument("--db", metavar="URL", help="a record database, as an SQLAlchemy URL, instead of KB's")
     invocations.add_argument("--limit", type=_count, default=20, help="most rows (default 20)")
     invocations.add_argument("--json", action="store_true", help="print a JSON list")
+    when = (
+        "a date or time in ISO 8601 (UTC unless it says otherwise; a date alone is its beginning), or 7d, 12h, 30m ago"
+    )
+    invocations.add_argument("--since", metavar="TIME", type=_moment, help=f"calls made then or later: {when}")
+    invocations.add_argument("--until", metavar="TIME", type=_moment, help="calls made before then")
+    invocations.add_argument("--layer", choices=get_args(RetrievalLayer), help="calls that this layer answered")
+    invocations.add_argument("--status", choices=get_args(Status), help="calls of this status")
+    invocations.add_argument("--thread", metavar="ID", help="calls of this thread")
+    upkeep = invocations.add_mutually_exclusive_group()
+    upkeep.add_argument("--prune", metavar="TIME", type=_moment, help="delete the calls made before, such as 90d")
+    upkeep.add_argument("--redact", action="store_true", help="replace the queries already stored by their hash")
+    upkeep.add_argument("--migrate", action="store_true", help="add the columns that an older table lacks")
     invocations.set_defaults(run=_invocations)
     return parser
 
@@ -107,6 +123,19 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows")
     return int(text)
+
+
+def _moment(text: str) -> datetime:
+    if ago := re.fullmatch(r"(\d{1,6})([dhm])", text):
+        unit = {"d": "days", "h": "hours", "m": "minutes"}[ago[2]]
+        return datetime.now(UTC) - timedelta(**{unit: int(ago[1])})
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time: write 2026-01-31, 2026-01-31T12:00, 7d or 12h"
+        ) from error
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _add_folder(command: argparse.ArgumentParser) -> None:
@@ -211,32 +240,59 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _invocations(arguments: argparse.Namespace) -> int:
+    filters = {name: getattr(arguments, name) for name in ("since", "until", "layer", "status")}
+    filters["thread_id"] = arguments.thread
+    upkeep = arguments.prune or arguments.redact or arguments.migrate
+    if upkeep and any(value is not None for value in filters.values()):
+        raise ValueError("--prune, --redact and --migrate take no filter: leave the filters out")
+    recorder = _recorder(arguments)
+    if recorder is None:
+        return NOTHING_FOUND
+    with closing(recorder):
+        if upkeep:
+            print(_upkeep(recorder, arguments))
+            return DONE
+        rows = recorder.invocations(limit=arguments.limit, **filters)
+        if waiting := recorder.waiting():
+            print(f"note: calls that wait until the database takes them: {waiting}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
+    else:
+        print("\n".join(map(_line, rows)) or "no such call has been recorded")
+    return DONE if rows else NOTHING_FOUND
+
+
+def _recorder(arguments: argparse.Namespace) -> "SQLInvocationRecorder | None":
     from langchain_lookup_knowledge.knowledge_base import find_data_folder  # noqa: PLC0415
     from langchain_lookup_knowledge.records import SQLInvocationRecorder  # noqa: PLC0415
 
     if arguments.db:
-        recorder = SQLInvocationRecorder(arguments.db)
-    else:
-        data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
-        if not (data_folder / "invocations.db").exists():
-            print(f"no call has been recorded in {data_folder}", file=sys.stderr)
-            return NOTHING_FOUND
-        recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
-    rows = recorder.invocations(limit=arguments.limit)
-    recorder.close()
-    if arguments.json:
-        print(json.dumps(rows, ensure_ascii=False, indent=2))
-    else:
-        print("\n".join(map(_line, rows)) or "no call has been recorded")
-    return DONE if rows else NOTHING_FOUND
+        return SQLInvocationRecorder(arguments.db)
+    data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
+    recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
+    if not (data_folder / "invocations.db").exists() and not recorder.waiting():
+        print(f"no call has been recorded in {data_folder}", file=sys.stderr)
+        return None
+    return recorder
+
+
+def _upkeep(recorder: "SQLInvocationRecorder", arguments: argparse.Namespace) -> str:
+    """Prune, redact or migrate; return what was done."""
+    if arguments.prune:
+        return f"calls deleted: {recorder.prune(arguments.prune)}"
+    if arguments.redact:
+        return f"calls redacted: {recorder.redact()}"
+    added = recorder.migrate()
+    return f"columns added: {', '.join(added)}" if added else "the table is as it should be"
 
 
 def _line(row: Invocation) -> str:
     found = row["primary_entry_id"] or "-"
-    query = " ".join(row["query"].split())[:60]
+    query = " ".join((row["query"] or "-").split())[:60]
+    created = f"{row['created_at'][:19]}Z" if row["created_at"] else "-"
     return (
-        f"{row['created_at'][:19]}Z  {row['status']:<13} {row['retrieval_layer']:<5} L1 {row['l1_status']:<15} "
-        f"{row['duration_ms']:7.1f} ms  {query!r} -> {found}"
+        f"{created:<20}  {row['status'] or '-':<13} {row['retrieval_layer'] or '-':<5} L1 {row['l1_status'] or '-':<15} "
+        f"{row['duration_ms'] or 0:7.1f} ms  {query!r} -> {found}"
     )
 
 

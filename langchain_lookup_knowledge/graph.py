@@ -27,8 +27,9 @@ from langchain_lookup_knowledge.errors import (
     StoreUnreachable,
 )
 from langchain_lookup_knowledge.filters import choose_filter, hides_better
+from langchain_lookup_knowledge.invocations import storable
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, Retrieved
-from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder, storable
+from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder
 from langchain_lookup_knowledge.stores import INDEX_COMMAND
 from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.types import (
@@ -302,12 +303,12 @@ class _Steps:
         if self.recorder is None:
             return {"recorded": "off"}
         try:
-            self.recorder.record(_invocation(state, config))
+            kept = self.recorder.record(_invocation(state, config))
         except RecordError as error:
             return self._unrecorded(str(error))
         except Exception as error:  # noqa: BLE001  (a recorder of the host's may raise anything; its text may hold a secret)
             return self._unrecorded(f"unexpected {type(error).__name__}")
-        return {"recorded": "stored"}
+        return {"recorded": "spooled" if kept == "spooled" else "stored"}
 
     def _unrecorded(self, reason: str) -> LookupState:
         logger.error("the invocation was not recorded: %s", reason)

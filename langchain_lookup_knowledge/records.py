@@ -1,31 +1,58 @@
-"""Records of calls: one row of `tool_invocation` each, in SQLite or PostgreSQL. The only module that imports SQLAlchemy."""
+"""Records of calls: one row of `tool_invocation` each, in SQLite or PostgreSQL."""
 
-import json
-import math
-import re
+import logging
+import os
 import threading
+import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from langchain_lookup_knowledge.database import (
+    advice,
+    cause,
+    check_kind,
+    create_engine,
+    database_file,
+    identity,
+    spool_folders,
+    within,
+)
 from langchain_lookup_knowledge.errors import RecordError
+from langchain_lookup_knowledge.invocations import bounded, hash_query, is_hashed, storable
+from langchain_lookup_knowledge.spool import Spool
 from langchain_lookup_knowledge.types import Invocation
 
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+logger = logging.getLogger("langchain_lookup_knowledge")
+
+LOOKUP_WAIT = 0.25
+"""Seconds a lookup waits for the database before its record goes to the spool."""
+DELIVERY_WAIT = 5.0
+"""Seconds the delivery of some spooled records waits for the database."""
+PATIENCE = 30.0
+"""Seconds a person who reads, prunes, redacts or migrates waits for the database."""
+MAX_CALLS = 32
+"""Calls of a database server under way at once in a recorder, those that hang included. Of SQLite, one: it has one writer."""
+MIGRATE_COMMAND = "run `lookup-knowledge invocations --migrate`"
+_BATCH = 500
+
+T = TypeVar("T")
+Redact = Callable[[Invocation], Invocation]
 
 
 class InvocationRecorder(Protocol):
     """Something that keeps invocations. Keeping the same id again changes nothing."""
 
-    def record(self, invocation: Invocation) -> None:
-        """Keep one invocation.
+    def record(self, invocation: Invocation) -> Literal["stored", "spooled"] | None:
+        """Keep one invocation; say "spooled" if it is safe but not yet where it is read. None counts as "stored".
 
         Raises:
             RecordError: it could not be kept.
@@ -51,135 +78,340 @@ tool_invocation = sa.Table(
     sa.Column("tool_call_id", sa.Text),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False, index=True),
 )
+_columns = tool_invocation.c
+_INSERTS: dict[str, Any] = {
+    name: dialect.insert(tool_invocation).on_conflict_do_nothing(index_elements=["id"])
+    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
+}
 
 
 class SQLInvocationRecorder:
     """Records in a SQL database; the table is made at first use.
 
+    A record that the database does not take within `LOOKUP_WAIT` is spooled: written to a folder beside an SQLite file
+    (`calls.db.spool`), or to `spool`, or, where that is full or read-only or there is none, to the user's state folder.
+    The spool is delivered in the background when a recorder is made and after a record that was stored, and by
+    `invocations`, `prune`, `redact` and `close`. Nothing is kept in memory, so a process may end at any moment. SQLite is
+    used with WAL and `synchronous=NORMAL`: a power cut, unlike a crash of the process, may take the last rows.
+
     Args:
-        url_or_engine: an SQLAlchemy URL (`sqlite:///calls.db`, `postgresql+psycopg://...`) or an engine of the caller's,
-            which `close()` leaves alone.
+        url_or_engine: an SQLAlchemy URL (`sqlite:///calls.db`, `postgresql://...`, with the extra `[postgres]`) or an engine
+            of the caller's, which `close()` leaves alone, and whose own time limits hold in SQLite.
+        spool: a folder for records that wait, such as the knowledge base's `data_folder` for a database on a server.
+        redact: changes each invocation before it is kept, in the database or in the spool; see `hash_query`.
 
     Raises:
-        RecordError: on use, when the database cannot be reached or its table has other columns.
+        RecordError: the URL cannot be used. On use: the database cannot be reached, or its table has other columns.
     """
 
-    def __init__(self, url_or_engine: str | sa.Engine) -> None:
-        self._own = isinstance(url_or_engine, str)
-        self._lock = threading.Lock()
-        self._ready = False
-        self._file: Path | None = None
-        self._inode: int | None = None
-        if isinstance(url_or_engine, str):
-            try:
-                self._engine = sa.create_engine(url_or_engine, json_serializer=_to_json)
-            except (SQLAlchemyError, ImportError) as error:
-                raise RecordError(
-                    f"the record database URL cannot be used ({type(error).__name__}): check it"
-                ) from error
-        else:
-            self._engine = url_or_engine
+    def __init__(
+        self,
+        url_or_engine: str | sa.Engine,
+        *,
+        spool: str | os.PathLike[str] | None = None,
+        redact: Redact | None = None,
+    ) -> None:
+        self._own = not isinstance(url_or_engine, sa.Engine)
+        self._engine = (
+            url_or_engine if isinstance(url_or_engine, sa.Engine) else create_engine(url_or_engine, LOOKUP_WAIT)
+        )
+        self._dialect = self._engine.dialect.name
+        check_kind(self._dialect)
         if self._own:
             weakref.finalize(self, self._engine.dispose)  # a recorder that nobody closed leaves no connection open
-        if self._own and self._engine.dialect.name == "sqlite":
-            sa.event.listen(self._engine, "connect", _tune_sqlite)
+        self._file = database_file(self._engine.url)
+        self._spool = Spool(spool_folders(self._engine.url, self._file, spool))
+        self._redact = redact
+        self._ready = False
+        self._opened: tuple[int, int] | None = None
+        self._told: str | None = None
+        self._start_process()
+        _recorders.add(self)
+        if not self._spool.is_empty():
+            self._deliver_beside()
 
     @classmethod
-    def in_file(cls, path: Path) -> "SQLInvocationRecorder":
+    def in_file(cls, path: Path, *, redact: Redact | None = None) -> "SQLInvocationRecorder":
         """Return a recorder into an SQLite file."""
-        recorder = cls(sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False))
-        recorder._file = path
-        return recorder
+        return cls(sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False), redact=redact)
 
-    def record(self, invocation: Invocation) -> None:
-        """Write one row; a row with the same id is left as it is."""
-        row = cast(dict[str, Any], storable(invocation))
-        row["created_at"] = datetime.fromisoformat(invocation["created_at"])
-        insert = postgresql.insert if self._engine.dialect.name == "postgresql" else sqlite.insert
-        with self._translated("written"), self._begin() as connection:
-            connection.execute(insert(tool_invocation).values(**row).on_conflict_do_nothing(index_elements=["id"]))
+    def record(self, invocation: Invocation) -> Literal["stored", "spooled"]:
+        """Write one row, or spool it; a row with the same id is left as it is.
 
-    def invocations(self, *, limit: int = 20) -> list[Invocation]:
-        """Return the newest invocations, newest first."""
-        newest = sa.select(tool_invocation).order_by(tool_invocation.c.created_at.desc()).limit(limit)
-        with self._translated("read"), self._begin() as connection:
-            return [_invocation(row) for row in connection.execute(newest).mappings()]
+        Raises:
+            RecordError: neither the database nor the spool takes it, or the `redact` function fails.
+        """
+        kept = self._kept(invocation)
+        try:
+            self._store([kept], LOOKUP_WAIT)
+        except RecordError as error:
+            self._keep_for_later(kept, error)
+            return "spooled"
+        self._told = None
+        if not (self._spool.is_empty() or self._delivering.locked()):
+            self._deliver_beside()
+        return "stored"
+
+    def invocations(
+        self,
+        *,
+        limit: int = 20,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        layer: str | None = None,
+        status: str | None = None,
+        thread_id: str | None = None,
+    ) -> list[Invocation]:
+        """Return the newest invocations, newest first: those made at `since` or later and before `until`.
+
+        A time without a zone is UTC.
+
+        Raises:
+            RecordError: the database cannot be read.
+        """
+        self._deliver()
+        wanted = sa.select(tool_invocation).order_by(_columns.created_at.desc(), _columns.id).limit(limit)
+        if since is not None:
+            wanted = wanted.where(_columns.created_at >= _utc(since))
+        if until is not None:
+            wanted = wanted.where(_columns.created_at < _utc(until))
+        for column, value in (
+            (_columns.retrieval_layer, layer),
+            (_columns.status, status),
+            (_columns.thread_id, thread_id),
+        ):
+            if value is not None:
+                wanted = wanted.where(column == value)
+        return self._run("read", lambda connection: [_invocation(row) for row in connection.execute(wanted).mappings()])
+
+    def waiting(self) -> int:
+        """Return how many records are in the spool."""
+        return len(self._spool.waiting())
+
+    def prune(self, before: datetime) -> int:
+        """Delete the invocations made before a time; return how many."""
+        self._deliver()
+        older = sa.delete(tool_invocation).where(_columns.created_at < _utc(before))
+        return self._erase(lambda connection: connection.execute(older).rowcount)
+
+    def redact(self) -> int:
+        """Do to the invocations already stored what `hash_query` does; return how many were changed.
+
+        SQLite overwrites the old text at once; PostgreSQL keeps it on disk until its next VACUUM.
+        """
+        if not self._deliver():
+            raise RecordError("calls wait in the spool, their queries with them: redact when the database takes them")
+        changed, last = 0, ""
+        while rows := self._after(last):
+            last = rows[-1]["id"]
+            hashed = [_hashed(row) for row in rows if not is_hashed(row["query"])]
+            if hashed:
+                self._erase(partial(sa.Connection.execute, statement=_REDACTION, parameters=hashed))
+            changed += len(hashed)
+        return changed
+
+    def migrate(self) -> list[str]:
+        """Make the table, or add to it the columns it lacks, empty in the rows that are there; return their names."""
+        missing = self._run("migrated", _add_columns, checked=False)
+        self._deliver()
+        return missing
 
     def close(self) -> None:
-        """Close the connections of an engine made here."""
+        """Deliver what was spooled, if the database takes it, and close the connections of an engine made here."""
+        self._deliver()
         if self._own:
             self._engine.dispose()
 
-    @contextmanager
-    def _begin(self) -> Iterator[sa.Connection]:
-        with self._lock:
-            if self._ready and self._was_replaced():
-                self._engine.dispose()
-                self._ready = False
-            if not self._ready:
-                self._prepare()
-                self._ready = True
-        with self._engine.begin() as connection:
-            yield connection
-
-    def _was_replaced(self) -> bool:
-        """Say whether the file is another one than that opened: rows written to a deleted file would be lost silently."""
-        return self._file is not None and _inode(self._file) != self._inode
-
-    def _prepare(self) -> None:
-        metadata.create_all(self._engine)
-        present = {column["name"] for column in sa.inspect(self._engine).get_columns(tool_invocation.name)}
-        missing = sorted(column.name for column in tool_invocation.columns if column.name not in present)
-        if missing:
-            listed = ", ".join(missing)
-            raise RecordError(
-                f"the table tool_invocation lacks the columns {listed}: use another database, or add them"
-            )
-        self._inode = _inode(self._file) if self._file else None
-
-    @contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
+    def _kept(self, invocation: Invocation) -> Invocation:
+        """Return what is to be kept of an invocation."""
         try:
-            yield
-        except (SQLAlchemyError, OSError) as error:
-            cause = getattr(error, "orig", None) or error
-            raise RecordError(f"invocations cannot be {what} ({type(cause).__name__}): check the database") from error
+            kept = cast(Invocation, storable(invocation))
+            if self._redact:
+                kept = cast(Invocation, storable(self._redact(kept)))
+            kept = bounded(kept)
+            datetime.fromisoformat(kept["created_at"])
+        except Exception as error:  # a function of the caller's may raise anything
+            what = "could not be redacted, so it is not kept" if self._redact else "is not an invocation"
+            raise RecordError(f"the call {what} ({type(error).__name__})") from error
+        return kept
+
+    def _keep_for_later(self, invocation: Invocation, reason: RecordError) -> None:
+        try:
+            folder = self._spool.keep(invocation)
+        except OSError as error:
+            raise RecordError(f"{reason}; nor can the spool be written ({error.strerror})") from error
+        if self._told != str(reason):
+            logger.warning("%s; until then, calls are kept in %s", reason, folder)
+            self._told = str(reason)
+
+    def _deliver(self) -> bool:
+        """Bring the spool to the database; what cannot be delivered stays. Say whether all could."""
+        if not self._delivering.acquire(timeout=PATIENCE):
+            return False
+        try:
+            self._spool.deliver(lambda invocations: self._store(invocations, DELIVERY_WAIT))
+        except (RecordError, OSError) as error:
+            logger.warning("calls that wait in the spool: %s (%s)", self.waiting(), error)
+            return False
+        finally:
+            self._delivering.release()
+        return True
+
+    def _deliver_beside(self) -> None:
+        with suppress(RuntimeError):  # no thread can be started while the interpreter shuts down
+            threading.Thread(target=self._deliver, name="lookup-knowledge-spool", daemon=True).start()
+
+    def _store(self, invocations: Sequence[Invocation], seconds: float) -> None:
+        rows = [_row(invocation) for invocation in invocations]
+        self._run("written", lambda connection: connection.execute(_INSERTS[self._dialect], rows), seconds)
+
+    def _after(self, last: str) -> list[Any]:
+        further = (_columns.id > last) & _columns.query.is_not(None)
+        some = sa.select(tool_invocation).where(further).order_by(_columns.id).limit(_BATCH)
+        return self._run("read", lambda connection: list(connection.execute(some).mappings()))
+
+    def _erase(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run work that removes texts, and remove them from SQLite's files too."""
+        if self._dialect != "sqlite":
+            return self._run("erased", work)
+
+        def erase(connection: sa.Connection) -> T:
+            connection.exec_driver_sql("PRAGMA secure_delete = ON")
+            return work(connection)
+
+        result = self._run("erased", erase)
+        self._run("erased", lambda connection: connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all())
+        return result
+
+    def _run(
+        self, what: str, work: Callable[[sa.Connection], T], seconds: float = PATIENCE, *, checked: bool = True
+    ) -> T:
+        """Run work in a transaction, within a time limit; once more if a pooled connection turns out to be dead."""
+        deadline = time.monotonic() + seconds
+        if not self._slots.acquire(timeout=seconds):
+            raise RecordError(f"the record database has been busy for {seconds:g} s: check it")
+        slots = self._slots
+
+        def run() -> T:
+            try:
+                left = max(deadline - time.monotonic(), 0.01)
+                try:
+                    return self._attempt(work, left, checked)
+                except DBAPIError as error:
+                    if not error.connection_invalidated:
+                        raise
+                    return self._attempt(work, left, checked)
+            except (SQLAlchemyError, OSError) as error:
+                raise RecordError(f"invocations cannot be {what} ({cause(error)}): {advice(error)}") from error
+            finally:
+                slots.release()
+
+        return run() if self._dialect == "sqlite" else within(run, deadline)
+
+    def _attempt(self, work: Callable[[sa.Connection], T], seconds: float, checked: bool) -> T:
+        if self._ready and self._opened != identity(self._file):
+            self._engine.dispose()
+            self._ready = False
+        if not self._ready:
+            self._make_table()
+            if checked:
+                self._check_table()
+        opened = identity(self._file) if self._ready else None
+        with self._engine.begin() as connection:
+            if self._dialect == "postgresql":
+                connection.exec_driver_sql(f"SET LOCAL statement_timeout = {seconds * 1000:.0f}")
+            elif self._own:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+            result = work(connection)
+        if opened is not None and opened != identity(self._file):
+            raise OSError("the file was deleted or replaced meanwhile")
+        return result
+
+    def _make_table(self) -> None:
+        try:
+            metadata.create_all(self._engine)
+        except SQLAlchemyError:
+            if not sa.inspect(self._engine).has_table(tool_invocation.name):
+                raise  # else another process has just made it
+
+    def _check_table(self) -> None:
+        """Refuse a table that cannot take our rows: without our columns, or with others that must be filled."""
+        with self._engine.connect() as connection:
+            missing, foreign = _differences(connection)
+        if missing:
+            raise RecordError(f"the table tool_invocation lacks the columns {', '.join(missing)}: {MIGRATE_COMMAND}")
+        if foreign:
+            listed = ", ".join(foreign)
+            raise RecordError(f"the table tool_invocation demands columns of its own, {listed}: give them a default")
+        self._opened = identity(self._file)
+        self._ready = True
+
+    def _start_process(self) -> None:
+        self._delivering = threading.Lock()
+        self._slots = threading.BoundedSemaphore(1 if self._dialect == "sqlite" else MAX_CALLS)
+
+    def _after_fork(self) -> None:
+        """Leave the parent's connections alone: closing one here would end its session, or drop its locks."""
+        _inherited.append(self._engine.pool)
+        self._engine.dispose(close=False)
+        self._ready = False
+        self._start_process()
 
 
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
+_recorders: "weakref.WeakSet[SQLInvocationRecorder]" = weakref.WeakSet()
+_inherited: list[sa.Pool] = []
+_REDACTION = (
+    sa.update(tool_invocation)
+    .where(_columns.id == sa.bindparam("of"))
+    .values(query=sa.bindparam("hash"), retrieval_details=sa.bindparam("details"))
+)
 
 
-def _tune_sqlite(connection: Any, _: object) -> None:
-    try:
-        for pragma in ("busy_timeout = 5000", "journal_mode = WAL", "synchronous = NORMAL"):
-            connection.execute(f"PRAGMA {pragma}")
-    except BaseException:
-        connection.close()  # the pool has not taken it in yet, so nobody else would
-        raise
+def _after_fork_in_child() -> None:
+    for recorder in list(_recorders):
+        recorder._after_fork()
 
 
-def _to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def storable(value: Any) -> Any:
-    """Return JSON data that every database takes: NaN and infinities become null, NUL and lone surrogates U+FFFD."""
-    if isinstance(value, str):
-        return _UNSTORABLE.sub("\ufffd", value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {storable(key): storable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [storable(item) for item in value]
-    return value
+def _differences(connection: sa.Connection) -> tuple[list[str], list[str]]:
+    """Return the columns that the table lacks, and those it has that must be filled and are not ours."""
+    present = sa.inspect(connection).get_columns(tool_invocation.name)
+    missing = set(_columns.keys()) - {column["name"] for column in present}
+    foreign = [
+        column["name"]
+        for column in present
+        if column["name"] not in _columns and not column["nullable"] and column["default"] is None
+    ]
+    return sorted(missing), foreign
+
+
+def _add_columns(connection: sa.Connection) -> list[str]:
+    missing, _ = _differences(connection)
+    if "id" in missing:
+        raise RecordError("the table tool_invocation has no column id, so it is not ours: use another database")
+    for name in missing:
+        kind = _columns[name].type.compile(connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE tool_invocation ADD COLUMN {name} {kind}")
+    return missing
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _row(invocation: Invocation) -> dict[str, Any]:
+    row: dict[str, Any] = {key: value for key, value in invocation.items() if key in _columns}
+    return {**row, "created_at": _utc(datetime.fromisoformat(invocation["created_at"]))}
 
 
 def _invocation(row: Any) -> Invocation:
     created = row["created_at"]
-    moment = created.replace(tzinfo=UTC) if created.tzinfo is None else created.astimezone(UTC)
-    return cast(Invocation, {**row, "created_at": moment.isoformat()})
+    return cast(Invocation, {**row, "created_at": created and _utc(created).isoformat()})
+
+
+def _hashed(row: Any) -> dict[str, Any]:
+    hashed = hash_query(cast(Invocation, {**row, "retrieval_details": row["retrieval_details"] or {}}))
+    return {"of": row["id"], "hash": hashed["query"], "details": hashed["retrieval_details"]}

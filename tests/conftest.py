@@ -59,6 +59,13 @@ def write_files(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep records that no other place takes out of the home of who runs the tests."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "lookup-knowledge"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_files(tmp_path / "kb", FILES)

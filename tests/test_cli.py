@@ -5,13 +5,19 @@ import json
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import sys
 import termios
 import time
+from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 from conftest import FILES, write_files
+from test_records import INVOCATION
+
+from langchain_lookup_knowledge import SQLInvocationRecorder
 
 
 def run(*arguments, env=None):
@@ -50,6 +56,38 @@ def test_index_ask_and_invocations(folder):
     assert "-> billing/refunds.md" in run("invocations", folder).stdout
     database = f"sqlite:///{folder}/.lookup-knowledge/invocations.db"
     assert json.loads(run("invocations", "--db", database, "--json", "--limit", "1").stdout) == rows[:1]
+
+
+def test_invocations_are_filtered_redacted_and_pruned(folder):
+    recorder = SQLInvocationRecorder.in_file(folder / "calls.db")
+    for number, created in enumerate(["2026-01-01", "2026-01-02", datetime.now(UTC).isoformat()]):
+        recorder.record({**INVOCATION, "id": f"i{number}", "created_at": created, "thread_id": f"t{number}"})
+    recorder.close()
+    database = ["invocations", "--db", f"sqlite:///{folder}/calls.db"]
+
+    def shown(*filters):
+        return [row["id"] for row in json.loads(run(*database, "--json", *filters).stdout)]
+
+    assert shown("--since", "2026-01-02", "--until", "1m") == ["i1"]
+    assert shown("--since", "12h", "--layer", "L0+L1", "--status", "ok") == ["i2"]
+    assert run(*database, "--thread", "nobody").returncode == 1
+    assert run(*database, "--redact").stdout == "calls redacted: 3\n"
+    assert "sha256:" in run(*database).stdout
+    assert run(*database, "--prune", "90d").stdout == "calls deleted: 2\n"
+    assert shown() == ["i2"]
+    assert run(*database, "--migrate").stdout == "the table is as it should be\n"
+
+
+def test_calls_that_wait_are_told(folder):
+    recorder = SQLInvocationRecorder.in_file(folder / "calls.db")
+    recorder.migrate()
+    with closing(sqlite3.connect(folder / "calls.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        recorder.record(INVOCATION)
+        done = run("invocations", "--db", f"sqlite:///{folder}/calls.db")
+    assert done.returncode == 1
+    assert "note: calls that wait until the database takes them: 1" in done.stderr
+    recorder.close()
 
 
 def test_eval_shows_figures(folder):
@@ -114,6 +152,11 @@ def test_nothing_found_is_status_1(folder):
         (["index", "KB", "--model", "nobody/no-model"], "FastEmbed knows no model 'nobody/no-model'"),
         (["eval", "KB", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
         (["invocations", "--db", "nosuch://h/d"], "the record database URL cannot be used"),
+        (
+            ["invocations", "--db", "postgresql://u:SECRET@127.0.0.1:9/d"],
+            "invocations cannot be read (OperationalError)",
+        ),
+        (["invocations", "--prune", "90d", "--thread", "t1"], "take no filter: leave the filters out"),
     ],
 )
 def test_an_error_is_one_line_and_status_2(folder, arguments, message):

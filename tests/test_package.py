@@ -10,8 +10,8 @@ import langchain_lookup_knowledge
 PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
     ["errors", "types", "words", "tokens"],
-    ["documents", "deadlines", "breaker"],
-    ["hints", "descriptions", "filters", "passages"],
+    ["documents", "deadlines", "breaker", "invocations"],
+    ["hints", "descriptions", "filters", "passages", "spool", "database"],
     ["merging"],
     ["embeddings", "stores", "records"],
     ["knowledge_base"],
@@ -25,7 +25,8 @@ OWNERS = {
     "qdrant_client": {"stores"},
     "httpx": {"stores"},
     "grpc": {"stores"},
-    "sqlalchemy": {"records"},
+    "sqlalchemy": {"records", "database"},
+    "psycopg": set(),
     "frontmatter": {"documents"},
     "yaml": {"documents"},
 }

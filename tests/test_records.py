@@ -1,10 +1,19 @@
 """Records: what is written can be read back, once, and what cannot be stored is made storable."""
 
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from datetime import UTC, date, datetime
+from pathlib import Path
+
 import pytest
 import sqlalchemy as sa
 
-from langchain_lookup_knowledge import RecordError, SQLInvocationRecorder
-from langchain_lookup_knowledge.records import storable, tool_invocation
+from langchain_lookup_knowledge import RecordError, SQLInvocationRecorder, hash_query
+from langchain_lookup_knowledge.invocations import MAX_DETAILS_BYTES, capped, storable
+from langchain_lookup_knowledge.records import metadata, tool_invocation
 
 INVOCATION = {
     "id": "i1",
@@ -71,6 +80,23 @@ def test_storable_leaves_plain_data_alone():
     assert storable(INVOCATION) == INVOCATION
 
 
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (date(2026, 1, 2), "2026-01-02"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
+        (2**70, 2.0**70),
+        (10**400, None),
+        (-(2**63), -(2**63)),
+        ((1, True), [1, True]),
+        ({1: "\udcff"}, {"1": "\ufffd"}),
+        (b"\0", "b'\\x00'"),
+    ],
+)
+def test_what_is_not_json_is_made_json(value, stored):
+    assert storable(value) == stored
+
+
 @pytest.fixture
 def engine(tmp_path):
     made = sa.create_engine(f"sqlite:///{tmp_path / 'calls.db'}")
@@ -86,17 +112,70 @@ def test_an_engine_of_the_callers_stays_open(engine):
         assert connection.execute(sa.select(tool_invocation.c.id)).scalar() == "i1"
 
 
-def test_a_table_of_another_shape_is_named(engine):
+OLD_TABLE = "CREATE TABLE tool_invocation (id TEXT PRIMARY KEY, name TEXT)"
+
+
+def make_table(engine, *statements):
     with engine.begin() as connection:
-        connection.execute(sa.text("CREATE TABLE tool_invocation (id TEXT PRIMARY KEY, name TEXT)"))
-    with pytest.raises(RecordError, match="lacks the columns created_at, duration_ms"):
-        SQLInvocationRecorder(engine).record(INVOCATION)
+        for statement in statements:
+            connection.exec_driver_sql(statement)
 
 
-@pytest.mark.parametrize("url", ["sqlite:////nowhere/at/all/calls.db", "sqlite:///."])
-def test_a_database_out_of_reach_is_a_record_error(url):
-    with pytest.raises(RecordError, match="cannot be written"):
-        SQLInvocationRecorder(url).record(INVOCATION)
+def test_a_table_of_an_older_shape_is_named_and_left_alone_until_it_is_migrated(engine):
+    make_table(engine, OLD_TABLE, "INSERT INTO tool_invocation VALUES ('old', 'a name')")
+    recorder = SQLInvocationRecorder(engine)
+    assert recorder.record(INVOCATION) == "spooled"
+    with pytest.raises(RecordError, match=r"lacks the columns created_at, duration_ms.* run `lookup-knowledge invoc"):
+        recorder.invocations()
+    assert [column["name"] for column in sa.inspect(engine).get_columns("tool_invocation")] == ["id", "name"]
+
+    assert "query" in recorder.migrate()
+    assert recorder.migrate() == []
+    stored, old = recorder.invocations()
+    assert {key: stored[key] for key in INVOCATION} == INVOCATION
+    assert (old["id"], old["query"], old["created_at"]) == ("old", None, None)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT name FROM tool_invocation WHERE id = 'old'").scalar() == "a name"
+    assert recorder.prune(datetime(2026, 1, 1, tzinfo=UTC)) == 0
+    assert recorder.redact() == 1
+    assert recorder.redact() == 0
+
+
+def test_a_table_that_demands_other_columns_is_named(engine):
+    metadata.create_all(engine)
+    make_table(engine, "ALTER TABLE tool_invocation RENAME TO other", OLD_TABLE.replace("name TEXT", "n INT NOT NULL"))
+    recorder = SQLInvocationRecorder(engine)
+    recorder.migrate()
+    with pytest.raises(RecordError, match="demands columns of its own, n: give them a default"):
+        recorder.invocations()
+
+
+def test_a_table_without_ids_is_not_migrated(engine):
+    make_table(engine, "CREATE TABLE tool_invocation (name TEXT)")
+    with pytest.raises(RecordError, match="has no column id, so it is not ours"):
+        SQLInvocationRecorder(engine).migrate()
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////nowhere/at/all/calls.db", "sqlite:///.", "postgresql://u:s3cret@127.0.0.1:9/d"]
+)
+def test_a_record_of_a_database_out_of_reach_is_spooled(url, tmp_path, monkeypatch, caplog):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    recorder = SQLInvocationRecorder(url)
+    assert recorder.record(INVOCATION) == recorder.record({**INVOCATION, "id": "i2"}) == "spooled"
+    assert recorder.waiting() == 2
+    with pytest.raises(RecordError, match="cannot be read"):
+        recorder.invocations()
+    assert caplog.text.count("until then, calls are kept in") == 1  # told once, not for every call
+    assert "s3cret" not in caplog.text
+
+
+def test_neither_database_nor_spool_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(RecordError, match=r"cannot be written .*; nor can the spool be written \(Not a directory\)"):
+        SQLInvocationRecorder(f"sqlite:///{tmp_path}/file/calls.db").record(INVOCATION)
 
 
 @pytest.mark.parametrize("url", ["not a url", "nosuch://user:s3cret@host/db"])
@@ -104,3 +183,270 @@ def test_a_url_that_cannot_be_used_is_told_without_its_secrets(url):
     with pytest.raises(RecordError, match="URL cannot be used") as raised:
         SQLInvocationRecorder(url)
     assert "s3cret" not in str(raised.value)
+
+
+def test_a_missing_driver_is_one_clear_error():
+    script = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from langchain_lookup_knowledge import RecordError, SQLInvocationRecorder\n"
+        "try: SQLInvocationRecorder('postgresql://u:s3cret@h/d')\n"
+        "except RecordError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "PostgreSQL needs psycopg: pip install 'langchain-lookup-knowledge[postgres]'\n", done.stderr
+
+
+def test_a_database_of_another_kind_is_refused():
+    with pytest.raises(RecordError, match="it is for SQLite or PostgreSQL, not for mysql"):
+        SQLInvocationRecorder("mysql://h/d")
+
+
+def test_a_database_in_memory_is_one_for_all_threads():
+    recorder = SQLInvocationRecorder("sqlite://")
+    worker = threading.Thread(target=recorder.record, args=[INVOCATION])
+    worker.start()
+    worker.join()
+    assert recorder.invocations() == [INVOCATION]
+    recorder.close()
+
+
+# The spool
+
+
+@pytest.fixture
+def locked(tmp_path):
+    """A database whose write lock another connection holds until it is rolled back."""
+    SQLInvocationRecorder.in_file(tmp_path / "calls.db").migrate()
+    connection = sqlite3.connect(tmp_path / "calls.db", isolation_level=None, check_same_thread=False)
+    connection.execute("BEGIN IMMEDIATE")
+    yield connection
+    connection.close()
+
+
+def ids(recorder):
+    return sorted(row["id"] for row in recorder.invocations(limit=10_000))
+
+
+def test_a_locked_database_leads_to_the_spool_and_reading_delivers_it_once(recorder, locked, tmp_path):
+    assert recorder.record(INVOCATION) == "spooled"
+    (file,) = (tmp_path / "calls.db.spool").iterdir()
+    assert json.loads(file.read_text()) == INVOCATION
+    locked.rollback()
+    assert recorder.record(INVOCATION) == "stored"
+    assert recorder.invocations() == [INVOCATION]
+    assert recorder.waiting() == 0
+
+
+def test_a_record_that_was_stored_brings_the_spool_along(recorder, locked):
+    recorder.record(INVOCATION)
+    locked.rollback()
+    assert recorder.record({**INVOCATION, "id": "i2"}) == "stored"
+    for thread in threading.enumerate():
+        if thread.name == "lookup-knowledge-spool":
+            thread.join()
+    with recorder._engine.connect() as connection:
+        assert sorted(connection.execute(sa.select(tool_invocation.c.id)).scalars()) == ["i1", "i2"]
+
+
+@pytest.mark.parametrize("deliver", ["close", "open"])
+def test_closing_or_opening_delivers_the_spool(recorder, locked, tmp_path, deliver):
+    recorder.record(INVOCATION)
+    locked.rollback()
+    if deliver == "close":
+        recorder.close()
+    else:
+        SQLInvocationRecorder.in_file(tmp_path / "calls.db").close()
+    assert locked.execute("SELECT id FROM tool_invocation").fetchall() == [("i1",)]
+    assert recorder.waiting() == 0
+
+
+def test_two_that_deliver_at_once_lose_and_repeat_nothing(recorder, locked, tmp_path):
+    for number in range(250):
+        recorder._spool.keep({**INVOCATION, "id": f"i{number}"})
+    locked.rollback()
+    recorders = [SQLInvocationRecorder.in_file(tmp_path / "calls.db") for _ in range(4)]
+    threads = [threading.Thread(target=each._deliver) for each in recorders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ids(recorder) == sorted(f"i{number}" for number in range(250))
+    assert recorder.waiting() == 0
+    for each in recorders:
+        each.close()
+
+
+def test_a_kill_in_the_middle_of_a_file_leaves_nothing_that_is_delivered(recorder, tmp_path):
+    (tmp_path / "calls.db.spool").mkdir()
+    (tmp_path / "calls.db.spool" / ".00000000000000000001-half.json").write_text('{"id": "i1", "tool_na')
+    recorder.record(INVOCATION)
+    assert ids(recorder) == ["i1"]
+
+
+DAMAGED = ['{"id": "i1", "tool_na', "[]", '{"id": "i9"}', json.dumps({**INVOCATION, "created_at": "x"}), "\udcff"]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_file_in_the_spool_is_put_aside_and_told(recorder, tmp_path, caplog, text):
+    recorder._spool.keep(INVOCATION)
+    (tmp_path / "calls.db.spool" / "0-damaged.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert ids(recorder) == ["i1"]
+    assert [file.name for file in (tmp_path / "calls.db.spool").iterdir()] == ["0-damaged.json.damaged"]
+    assert "holds no invocation" in caplog.text
+
+
+def test_a_spool_folder_can_be_named_and_is_one_for_each_database(tmp_path):
+    urls = ["postgresql://u:s3cret@127.0.0.1:9/one", "postgresql://127.0.0.1:9/two"]
+    first, second = (SQLInvocationRecorder(url, spool=tmp_path / "kept") for url in urls)
+    assert first.record(INVOCATION) == "spooled"
+    assert (first.waiting(), second.waiting()) == (1, 0)
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+def test_a_child_forked_while_a_connection_is_open_records_too(tmp_path):
+    script = (
+        "import os, sys\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "from test_records import INVOCATION\n"
+        "from langchain_lookup_knowledge import SQLInvocationRecorder\n"
+        "recorder = SQLInvocationRecorder(f'sqlite:///{sys.argv[1]}')\n"
+        "recorder.record(INVOCATION)\n"
+        "recorder._delivering.acquire()\n"
+        "child = os.fork()\n"
+        "kept = recorder.record({**INVOCATION, 'id': f'i{child and 2 or 3}'})\n"
+        "if not child:\n"
+        "    recorder.close()\n"
+        "    os._exit(kept != 'stored')\n"
+        "print(kept, os.waitpid(child, 0)[1])\n"
+        "recorder.record({**INVOCATION, 'id': 'i4'})\n"
+    )
+    command = [sys.executable, "-W", "error", "-c", script, str(tmp_path / "calls.db"), str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr) == ("stored 0\n", "")
+    recorder = SQLInvocationRecorder.in_file(tmp_path / "calls.db")
+    assert ids(recorder) == ["i1", "i2", "i3", "i4"]
+    recorder.close()
+
+
+# Sizes
+
+
+def details_of(size):
+    """Details as large as asked for, in every part."""
+    number = size // 400
+    texts = [f"Größe {n} 🚀" * 3 for n in range(number)]
+    return {
+        "l0_hints": {
+            "titles": texts, "keywords": texts, "domains": ["Billing"], "entities": texts,
+            "entries": [{"entry_id": f"{n}.md", "title": texts[n], "score": 0.5} for n in range(number)],
+            "terms": [{"text": texts[n], "span": [n, n + 1]} for n in range(number)],
+        },
+        "filter": {"category": None, "reason": "no_domain", "relaxed": False},
+        "l1": {"status": "ok", "reason": None, "candidates": 3, "elapsed_ms": 1.5},
+        "matches": [{"entry_id": f"{n}.md", "score": 0.5, "layers": ["L0"]} for n in range(100)],
+        "relevance": {"level": "low", "semantic_support": False, "reason": "x"},
+        "candidates": [{"entry_id": f"{n}.md", "score": 0.5, "similarity": 0.25} for n in range(110)],
+        "steps": {"l0_hints": 0.1},
+    }  # fmt: skip
+
+
+def test_details_that_fit_are_kept_whole():
+    assert capped(details_of(8_000)) == details_of(8_000)
+
+
+@pytest.mark.parametrize("size", [30_000, 100_000, 1_000_000])
+def test_details_too_large_lose_the_least_important_first(recorder, size):
+    details = details_of(size)
+    details["matches"][0]["snippet"] = details["candidates"][0]["text"] = "A long paragraph. " * size
+    recorder.record({**INVOCATION, "retrieval_details": details})
+    (row,) = recorder.invocations()
+    kept = row["retrieval_details"]
+    assert len(json.dumps(kept).encode()) <= MAX_DETAILS_BYTES
+    assert kept["truncated"] is True
+    assert kept["matches"] == details_of(size)["matches"]
+    assert {key: kept[key] for key in ("filter", "l1", "relevance")} == {
+        key: details[key] for key in ("filter", "l1", "relevance")
+    }
+    assert ("candidates" in kept, "terms" in kept["l0_hints"]) == (size == 30_000, size == 30_000)
+    titles = kept["l0_hints"]["titles"]
+    assert titles == details["l0_hints"]["titles"][: len(titles)]
+    assert titles
+
+
+def test_details_of_any_shape_are_capped():
+    for details in (
+        {"l1": "x" * 10**6},
+        {"matches": [{"entry_id": "x" * 10**6}], "l0_hints": []},
+        {"own": ["x"] * 10**6},
+    ):
+        assert len(json.dumps(capped(details))) <= MAX_DETAILS_BYTES
+
+
+def test_a_huge_query_is_cut_and_numbers_fit(recorder):
+    recorder.record({**INVOCATION, "query": "q" * 10**6, "result_count": 2**40, "duration_ms": float("nan")})
+    (row,) = recorder.invocations()
+    assert (len(row["query"]), row["result_count"], row["duration_ms"]) == (20_000, 2**31 - 1, 0.0)
+
+
+# Reading, pruning, redacting
+
+
+def test_invocations_are_filtered(recorder):
+    for day, layer, status, thread in [(1, "L0", "degraded", "a"), (2, "L1", "ok", "a"), (3, "L0+L1", "ok", "b")]:
+        recorder.record(
+            {**INVOCATION, "id": f"i{day}", "created_at": f"2026-01-0{day}T01:00:00+02:00", "retrieval_layer": layer,
+             "status": status, "thread_id": thread}
+        )  # fmt: skip
+
+    def found(**filters):
+        return [row["id"] for row in recorder.invocations(**filters)]
+
+    assert found(since=datetime(2026, 1, 1, 23, tzinfo=UTC)) == ["i3", "i2"]
+    assert found(until=datetime(2026, 1, 1, 23)) == ["i1"]
+    assert found(layer="L1") == ["i2"]
+    assert found(status="ok", thread_id="a") == ["i2"]
+    assert found(status="refused") == []
+    assert recorder.prune(datetime(2026, 1, 2)) == 2
+    assert found() == ["i3"]
+
+
+def test_redacting_hashes_the_queries_and_leaves_no_trace_of_them_in_the_files(recorder, tmp_path):
+    details = {"l0_hints": {"keywords": ["refund"], "terms": [{"text": "grimble", "span": [0, 7]}]}}
+    for number in range(600):
+        recorder.record({**INVOCATION, "id": f"i{number}", "query": "grimble?", "retrieval_details": details})
+    assert recorder.redact() == 600
+    assert recorder.redact() == 0
+    (row,) = recorder.invocations(limit=1)
+    assert row["query"] == hash_query({**INVOCATION, "query": "grimble?"})["query"]
+    assert row["retrieval_details"] == {"l0_hints": {"keywords": ["refund"]}}
+    assert not [file for file in tmp_path.glob("calls.db*") if b"grimble" in file.read_bytes()]
+
+
+def test_a_redact_function_keeps_queries_out_of_database_and_spool(tmp_path, locked):
+    given = {**INVOCATION, "query": "grimble", "retrieval_details": {"l0_hints": {"terms": ["grimble"]}}}
+    recorder = SQLInvocationRecorder.in_file(tmp_path / "calls.db", redact=hash_query)
+    assert recorder.record(given) == "spooled"
+    assert "grimble" not in next((tmp_path / "calls.db.spool").iterdir()).read_text()
+    locked.rollback()
+    assert recorder.record({**given, "id": "i2"}) == "stored"
+    recorder.close()
+    assert not [file for file in tmp_path.glob("calls.db*") if file.is_file() and b"grimble" in file.read_bytes()]
+    assert given["retrieval_details"]["l0_hints"]["terms"] == ["grimble"]  # what the result shows is left alone
+
+
+def test_nothing_is_called_redacted_while_queries_wait_in_the_spool(recorder, locked):
+    recorder.record(INVOCATION)
+    with pytest.raises(RecordError, match="calls wait in the spool, their queries with them"):
+        recorder.redact()
+    locked.rollback()
+    assert recorder.redact() == 1
+
+
+@pytest.mark.parametrize("redact", [lambda invocation: {}["sk-SECRET"], lambda invocation: None])
+def test_a_redact_function_that_fails_keeps_nothing(tmp_path, redact):
+    recorder = SQLInvocationRecorder.in_file(tmp_path / "calls.db", redact=redact)
+    with pytest.raises(RecordError, match="could not be redacted, so it is not kept") as raised:
+        recorder.record(INVOCATION)
+    assert "SECRET" not in str(raised.value)
+    assert recorder.invocations() == []
+    recorder.close()

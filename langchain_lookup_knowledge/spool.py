@@ -1,0 +1,125 @@
+"""Invocations that wait for their database: a file each, in a folder that any number of threads and processes may share."""
+
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from langchain_lookup_knowledge.invocations import to_json
+from langchain_lookup_knowledge.types import Invocation
+
+logger = logging.getLogger("langchain_lookup_knowledge")
+
+BATCH = 100
+"""Invocations delivered at a time."""
+
+
+class Spool:
+    """Keeps invocations on disk until a database has taken them.
+
+    No lock is needed: a file appears whole, by a rename, and goes after its row was committed. Two processes that deliver the
+    same file store the same id, and a process killed in between leaves the file or a hidden, unfinished one.
+
+    Args:
+        folders: where to write; the first that can be written is used, all are delivered from.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.folders = folders
+
+    def keep(self, invocation: Invocation) -> Path:
+        """Write an invocation, down to the disk, and return the folder that has it.
+
+        Raises:
+            OSError: no folder can be written.
+        """
+        name = f"{time.time_ns():020d}-{uuid.uuid4().hex}.json"
+        failure = OSError("there is no spool folder")
+        for folder in self.folders:
+            try:
+                _write(folder, name, to_json(invocation) + "\n")
+            except OSError as error:
+                failure = error
+            else:
+                return folder
+        raise failure
+
+    def waiting(self) -> list[Path]:
+        """Return the files that wait, oldest first."""
+        return sorted((path for folder in self.folders for path in _files(folder)), key=lambda path: path.name)
+
+    def is_empty(self) -> bool:
+        """Say whether nothing waits."""
+        return not any(any(_files(folder)) for folder in self.folders)
+
+    def deliver(self, store: Callable[[list[Invocation]], None]) -> int:
+        """Hand all that waits to `store`, some at a time, and forget what it took; return how many that were.
+
+        Raises:
+            OSError: a folder cannot be read or written. What `store` raises is passed on. The rest stays.
+        """
+        delivered = 0
+        waiting = self.waiting()
+        for start in range(0, len(waiting), BATCH):
+            files = waiting[start : start + BATCH]
+            invocations = [invocation for path in files if (invocation := _read(path)) is not None]
+            if invocations:
+                store(invocations)
+            for path in files:
+                path.unlink(missing_ok=True)
+            delivered += len(invocations)
+        return delivered
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f".{name}"
+    try:
+        with unfinished.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(folder / name)
+    except OSError:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut, where the system has a way to."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    with suppress(OSError), os.scandir(folder) as found:
+        for file in found:
+            if file.name.endswith(".json") and not file.name.startswith("."):
+                yield Path(file)
+
+
+def _read(path: Path) -> Invocation | None:
+    """Return the invocation of a file; None if another process delivered it, or it is damaged and was put aside."""
+    try:
+        invocation: Invocation = json.loads(path.read_text("utf-8"))
+        datetime.fromisoformat(invocation["created_at"])
+        if invocation.keys() >= Invocation.__required_keys__:
+            return invocation
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        pass
+    logger.error("%s holds no invocation: it was put aside as %s.damaged", path, path.name)
+    path.rename(path.with_name(path.name + ".damaged"))
+    return None
