@@ -174,7 +174,7 @@ def _print_problems(kb: "KnowledgeBase") -> None:
 
 def _ask(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph  # noqa: PLC0415
-    from langchain_lookup_knowledge.tool import render  # noqa: PLC0415
+    from langchain_lookup_knowledge.rendering import render  # noqa: PLC0415
 
     options = LookupOptions(k=arguments.k, l1_timeout=ASK_TIMEOUT)
     with _open(arguments, sync=True) as kb:

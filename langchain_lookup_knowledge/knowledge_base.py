@@ -20,7 +20,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, merging
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
-from langchain_lookup_knowledge.documents import Entry, category_key, read_folder, visible_text
+from langchain_lookup_knowledge.documents import Entry, category_key, read_folder
 from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, IndexMissing, StoreError, StoreUnreachable
 from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.passages import Passage, split_passages
@@ -37,7 +37,7 @@ from langchain_lookup_knowledge.stores import (
     VectorIndex,
     write_durably,
 )
-from langchain_lookup_knowledge.types import Candidate, DescribedEntry, FrontmatterFields, Hints, Problem
+from langchain_lookup_knowledge.types import Candidate, DescribedEntry, FrontmatterFields, Hints, LoadReport, Problem
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -78,7 +78,7 @@ class _Knowledge:
     entries: dict[str, Entry]
     hints: HintIndex
     descriptions: DescriptionRanking
-    problems: list[Problem]
+    report: LoadReport
 
 
 class KnowledgeBase:
@@ -204,9 +204,14 @@ class KnowledgeBase:
         return list(self._knowledge.entries.values())
 
     @property
+    def load_report(self) -> LoadReport:
+        """What became of each Markdown file of the folder."""
+        return self._knowledge.report
+
+    @property
     def problems(self) -> list[Problem]:
         """Every file or field that was not used as written, and why."""
-        problems = [*self._notices, *self._knowledge.problems, *self._knowledge.hints.problems]
+        problems = [*self._notices, *self._knowledge.report.problems, *self._knowledge.hints.problems]
         if self.index is None:
             return problems
         foreign = sum(not self.understands(entry.text[:2000]) for entry in self._knowledge.entries.values())
@@ -228,7 +233,7 @@ class KnowledgeBase:
     def excerpt(self, entry_id: str) -> str:
         """Return the text of an entry as a reader sees it."""
         entry = self._knowledge.entries.get(entry_id)
-        return visible_text(entry.text).strip() if entry else ""
+        return entry.text.strip() if entry else ""
 
     def sync(self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False) -> SyncReport:
         """Read the folder again and bring the index, embedded or on a server, in step with it.
@@ -249,9 +254,9 @@ class KnowledgeBase:
         return self._write_index(progress=progress, rebuild=rebuild, allow_empty=allow_empty)
 
     def _read(self, hints: HintIndex) -> None:
-        entries, problems = read_folder(self.folder, self.fields)
+        entries, report = read_folder(self.folder, self.fields)
         by_id = {entry.entry_id: entry for entry in entries}
-        self._knowledge = _Knowledge(by_id, hints.updated(entries), DescriptionRanking(entries), problems)
+        self._knowledge = _Knowledge(by_id, hints.updated(entries), DescriptionRanking(entries), report)
 
     def _write_index(
         self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False
@@ -552,7 +557,7 @@ def _brand(fingerprint: Fingerprint) -> str:
 def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float], contents: Contents) -> Point:
     sparse = {"passage": f"{entry.title}\n{passage.heading}\n{passage.text}"}
     if passage.number == 0:
-        whole = f"{entry.description}\n{visible_text(entry.text)}"
+        whole = f"{entry.description}\n{entry.text}"
         sparse |= {"entry": whole, "frontmatter": entry.description}
     return Point(
         entry_id=entry.entry_id,

@@ -9,11 +9,12 @@ import langchain_lookup_knowledge
 
 PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
-    ["errors", "types", "words", "tokens"],
+    ["errors", "types", "words", "cleaning"],
+    ["tokens", "frontmatter"],
     ["documents"],
     ["hints", "descriptions", "filters", "passages"],
     ["merging"],
-    ["embeddings", "stores", "records"],
+    ["embeddings", "stores", "records", "rendering"],
     ["knowledge_base"],
     ["graph"],
     ["tool", "retriever", "evaluation"],
@@ -24,8 +25,10 @@ OWNERS = {
     "qdrant_edge": {"stores"},
     "qdrant_client": {"stores"},
     "sqlalchemy": {"records"},
-    "frontmatter": {"documents"},
-    "yaml": {"documents"},
+    "frontmatter": {"frontmatter"},
+    "yaml": {"frontmatter"},
+    "tomllib": {"frontmatter"},
+    "html": {"cleaning"},
 }
 
 
