@@ -53,7 +53,9 @@ def escaped(text: str) -> str:
     def shown(found: re.Match[str]) -> str:
         return _what_it_does(found) or found[0].encode("unicode_escape").decode()
 
-    return _UNSEEN_CHARACTER.sub(shown, re.sub(r"[^\S ]", lambda blank: blank[0].encode("unicode_escape").decode(), text))
+    return _UNSEEN_CHARACTER.sub(
+        shown, re.sub(r"[^\S ]", lambda blank: blank[0].encode("unicode_escape").decode(), text)
+    )
 
 
 def _what_it_does(found: re.Match[str]) -> str:

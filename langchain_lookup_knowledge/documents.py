@@ -9,7 +9,7 @@ from pathlib import Path
 
 from langchain_lookup_knowledge.cleaning import bounded, clean, escaped, one_line, suspicious, visible_text
 from langchain_lookup_knowledge.errors import DocumentError
-from langchain_lookup_knowledge.frontmatter import Frontmatter
+from langchain_lookup_knowledge.frontmatter import SUSPICION, Frontmatter
 from langchain_lookup_knowledge.types import FrontmatterFields, LoadReport, Problem
 
 SUFFIXES = (".md", ".markdown", ".mdx")
@@ -145,8 +145,7 @@ def _decode(data: bytes) -> str:
 
 def _read_entry(name: str, written: str, fields: FrontmatterFields, problems: list[Problem]) -> Entry:
     if found := suspicious(written):
-        message = f"hidden characters are removed ({', '.join(found)}): somebody may have meant to deceive"
-        problems.append(Problem(name, None, message))
+        problems.append(Problem(name, None, f"hidden characters are removed ({', '.join(found)}): {SUSPICION}"))
     text = clean(written)
     if not text.strip():
         problems.append(Problem(name, None, "the file is empty"))

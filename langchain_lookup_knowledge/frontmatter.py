@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 from frontmatter.default_handlers import BaseHandler, YAMLHandler
 
-from langchain_lookup_knowledge.cleaning import one_line
+from langchain_lookup_knowledge.cleaning import one_line, suspicious
 from langchain_lookup_knowledge.types import Problem
 
 MAX_HEADER_CHARS = 100_000
@@ -18,6 +18,7 @@ MAX_VALUES = 1000
 """Most keywords, categories or entities of an entry."""
 MAX_VALUE_CHARS = 200
 """Most characters of a title, keyword, category or entity."""
+SUSPICION = "somebody may have meant to deceive"
 MAX_TOML_DEPTH = 50
 """Most parts of a dotted TOML key; `tomllib` takes time in the square of them."""
 
@@ -95,7 +96,9 @@ class Frontmatter:
         title = next((value for key in keys for value in self._values(key, split=False)), None)
         if title is None or len(title) <= MAX_VALUE_CHARS:
             return title
-        self._report(None, f"the title has {len(title)} characters; those after the first {MAX_VALUE_CHARS} are ignored")
+        self._report(
+            None, f"the title has {len(title)} characters; those after the first {MAX_VALUE_CHARS} are ignored"
+        )
         return title[:MAX_VALUE_CHARS].rstrip()
 
     def values(self, keys: Sequence[str]) -> tuple[str, ...]:
@@ -104,7 +107,9 @@ class Frontmatter:
         fitting = [value for value in found if len(value) <= MAX_VALUE_CHARS]
         fields = " and ".join(keys)
         if len(fitting) < len(found):
-            message = f"{fields}: values longer than {MAX_VALUE_CHARS} characters are ignored: {len(found) - len(fitting)}"
+            message = (
+                f"{fields}: values longer than {MAX_VALUE_CHARS} characters are ignored: {len(found) - len(fitting)}"
+            )
             self._report(None, message)
         if len(fitting) > MAX_VALUES:
             self._report(None, f"{fields}: {len(fitting)} values; those after the first {MAX_VALUES} are ignored")
@@ -127,7 +132,9 @@ class Frontmatter:
         mapping = self._nodes.get(outer or "taxonomies")
         if not isinstance(mapping, yaml.MappingNode):
             return None
-        return next((v for k, v in mapping.value if isinstance(k, yaml.ScalarNode) and k.value.casefold() == inner), None)
+        return next(
+            (v for k, v in mapping.value if isinstance(k, yaml.ScalarNode) and k.value.casefold() == inner), None
+        )
 
     def _values(self, key: str, *, split: bool) -> list[str]:
         node = self._node(key)
@@ -149,6 +156,8 @@ class Frontmatter:
         if node.tag != _PLAIN_TAG:
             self._report(node, f"{key}: a value with the tag {one_line(node.tag)!r} is ignored: remove the tag")
             return ""
+        if found := suspicious(node.value):
+            self._report(node, f"{key}: hidden characters are removed ({', '.join(found)}): {SUSPICION}")
         is_null = not node.style and node.value in _NULLS  # plain style is None in one YAML loader, "" in the other
         return "" if is_null else str(node.value)
 

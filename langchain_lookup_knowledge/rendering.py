@@ -31,7 +31,7 @@ def render(result: LookupResult, max_chars: int) -> str:
     blocks: list[str] = []
     left = max_chars - len(head) - _REST_CHARS
     for number, match in enumerate(result["matches"], start=1):
-        block = _block(number, match, mark, NAME_CHARS, len(match["snippet"]) * len("&lt;"))
+        block = _block(number, match, mark)
         if len(block) + 2 > left:
             if not blocks:
                 blocks.append(_cut_block(match, mark, left - 2))
@@ -43,37 +43,43 @@ def render(result: LookupResult, max_chars: int) -> str:
     return "\n\n".join([head, *blocks, *rest])
 
 
-def _block(number: int, match: Match, mark: str, width: int, room: int) -> str:
+def _block(number: int, match: Match, mark: str, *, width: int = NAME_CHARS, text: str | None = None) -> str:
+    """Return a match between its marks, its names at most `width` long; `text` stands for the snippet."""
     place = match["source"] + (f" > {match['heading']}" if match["heading"] else "")
     lines = [
+        f"<{mark}>",
         f"[{number}] {_name(match['title'], width)}",
         f"source: {_name(place, width)}",
         f"matched by: {_why(match, width)}",
-        shorten(match["snippet"], room),
+        _escaped(match["snippet"]) if text is None else text,
+        f"</{mark}>",
     ]
-    return "\n".join([f"<{mark}>", *(_LOOK_ALIKE.sub("&lt;", line) for line in lines), f"</{mark}>"])
+    return "\n".join(lines)
 
 
 def _cut_block(match: Match, mark: str, limit: int) -> str:
     """Return the best match, alone, in `limit` characters, with its marks whole."""
-    width = min(NAME_CHARS, limit // 8)
-    room = limit - len(_block(1, {**match, "snippet": ""}, mark, width, 1))
-    return _block(1, {**match, "snippet": _LOOK_ALIKE.sub("&lt;", match["snippet"])}, mark, width, max(1, room))
+    width = min(NAME_CHARS, limit // 10)
+    room = limit - len(_block(1, match, mark, width=width, text=""))
+    return _block(1, match, mark, width=width, text=shorten(_escaped(match["snippet"]), max(1, room)))
 
 
 def _why(match: Match, width: int) -> str:
     terms = [f"{m['field']} {_name(m['text'], width)!r}" for m in match["matched"] if m["field"] != "text"]
     if len(terms) > MAX_TERMS:
         terms[MAX_TERMS:] = [f"{len(terms) - MAX_TERMS} more"]
+    listed = [shorten(", ".join(terms), 2 * width)] if terms else []
     if match["similarity"] is not None:
-        terms.append(f"similarity {match['similarity']:.2f}")
-    elif "L1" in match["layers"]:
-        terms.append("words of the text")
-    return ", ".join(terms)
+        return ", ".join([*listed, f"similarity {match['similarity']:.2f}"])
+    return ", ".join([*listed, "words of the text"] if "L1" in match["layers"] else listed)
 
 
 def _name(text: str, width: int) -> str:
-    return shorten(one_line(text), width)
+    return shorten(_escaped(one_line(text)), width)
+
+
+def _escaped(text: str) -> str:
+    return _LOOK_ALIKE.sub("&lt;", text)
 
 
 def _status_sentence(result: LookupResult) -> str:
