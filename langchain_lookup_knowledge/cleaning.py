@@ -12,6 +12,8 @@ MAX_MARKS = 30
 MAX_HEADING = 200
 """Most characters of a heading; a longer one is a paragraph."""
 
+ZERO_WIDTH_SPACE = "\u200b"
+"""Ends words in scripts without blanks: a keyword is reported with it, as written; the model does not see it."""
 MAX_TAG = 100_000
 """Most characters of an HTML tag whose attributes are looked at."""
 
@@ -36,14 +38,14 @@ _SUSPICIOUS = re.compile(f"[{_DIRECTIONS}{_TAGS}]")
 _MARKS = re.compile(rf"[^\w\s\0-\u02ff]{{{MAX_MARKS + 1},}}")
 
 
-def clean(text: str) -> str:
+def clean(text: str, *, keep: str = "") -> str:
     """Return `text` in NFC, with newlines as line ends, without control, invisible and text-reversing characters.
 
     Two kinds of invisible characters stay where they do something: a joiner (U+200C, U+200D) between letters of scripts that
-    join, or emoji; and one variation selector after the symbol or ideograph whose form it chooses.
+    join, or emoji; and one variation selector after the symbol or ideograph whose form it chooses. So do those in `keep`.
     """
     text = _LINE_ENDS.sub("\n", text)
-    text = _UNSEEN_CHARACTER.sub(_what_it_does, text)
+    text = _UNSEEN_CHARACTER.sub(lambda found: found[0] if found[0] in keep else _what_it_does(found), text)
     return text if text.isascii() else unicodedata.normalize("NFC", bounded(text))
 
 
@@ -88,9 +90,9 @@ def suspicious(text: str) -> list[str]:
     return [f"U+{ord(character):04X}" for character in sorted(set(_SUSPICIOUS.findall(text)))]
 
 
-def one_line(text: str) -> str:
+def one_line(text: str, *, keep: str = "") -> str:
     """Return `text` cleaned, with runs of blanks and line ends made one blank."""
-    return " ".join(clean(text).split())
+    return " ".join(clean(text, keep=keep).split())
 
 
 _CLOSERS = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "{/*": "*/}", "<script": "</script", "<style": "</style"}

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from langchain_lookup_knowledge.cleaning import bounded, clean, escaped, one_line, suspicious, visible_text
+from langchain_lookup_knowledge.cleaning import (
+    ZERO_WIDTH_SPACE,
+    bounded,
+    clean,
+    escaped,
+    one_line,
+    suspicious,
+    visible_text,
+)
 from langchain_lookup_knowledge.errors import DocumentError
 from langchain_lookup_knowledge.frontmatter import SUSPICION, Frontmatter
 from langchain_lookup_knowledge.types import FrontmatterFields, LoadReport, Problem
@@ -146,13 +154,13 @@ def _decode(data: bytes) -> str:
 def _read_entry(name: str, written: str, fields: FrontmatterFields, problems: list[Problem]) -> Entry:
     if found := suspicious(written):
         problems.append(Problem(name, None, f"hidden characters are removed ({', '.join(found)}): {SUSPICION}"))
-    text = clean(written)
+    text = clean(written, keep=ZERO_WIDTH_SPACE)
     if not text.strip():
         problems.append(Problem(name, None, "the file is empty"))
     header, body = Frontmatter.read(name, text, problems)
     if fields.skip_drafts and (field := header.is_draft()):
         raise _Skipped(f"a draft ({field}): remove that field, or set skip_drafts=False")
-    body = visible_text(body)
+    body = visible_text(clean(body))
     folders = name.split("/")[:-1][: fields.category_from_path]
     return Entry(
         entry_id=name,
@@ -165,7 +173,7 @@ def _read_entry(name: str, written: str, fields: FrontmatterFields, problems: li
 
 
 def _first_heading(text: str) -> str | None:
-    headings = (one_line(_HEADING_ID.sub("", title)) for level, title, _ in sections(text) if level)
+    headings = (one_line(_HEADING_ID.sub("", title)) for level, title, _ in sections(text) if 1 <= level <= 3)
     return next((title for title in headings if title), None)
 
 

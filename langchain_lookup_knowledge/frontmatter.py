@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 from frontmatter.default_handlers import BaseHandler, YAMLHandler
 
-from langchain_lookup_knowledge.cleaning import one_line, suspicious
+from langchain_lookup_knowledge.cleaning import ZERO_WIDTH_SPACE, one_line, suspicious
 from langchain_lookup_knowledge.types import Problem
 
 MAX_HEADER_CHARS = 100_000
@@ -143,14 +143,14 @@ class Frontmatter:
         if isinstance(node, yaml.ScalarNode):
             written = self._scalar(key, node)
             parts = _listed(written) or re.split("[,;]", written) if split else [written]
-            return _values(_unquoted(parts) if split else parts)
+            return _values(_unquoted(parts) if split else parts, key)
         if not isinstance(node, yaml.SequenceNode):
             self._report(node, f"{key}: a mapping is ignored: write a list or a string")
             return []
         scalars = [item for item in node.value if isinstance(item, yaml.ScalarNode)]
         if len(scalars) < len(node.value):
             self._report(node, f"{key}: list items that are not plain text are ignored: put them in quotes")
-        return _values(self._scalar(key, item) for item in scalars)
+        return _values((self._scalar(key, item) for item in scalars), key)
 
     def _scalar(self, key: str, node: yaml.ScalarNode) -> str:
         if node.tag != _PLAIN_TAG:
@@ -162,9 +162,11 @@ class Frontmatter:
         return "" if is_null else str(node.value)
 
 
-def _values(written: Iterable[str]) -> list[str]:
-    """Return values in one line each; the `#` in front of a tag does not belong to it."""
-    lines = (re.sub(r"^#(?=[^\W\d])", "", one_line(text)) for text in written)
+def _values(written: Iterable[str], key: str) -> list[str]:
+    """Return values in one line each; note tools put a `#` in front of tags that does not belong to them."""
+    lines = (one_line(text, keep=ZERO_WIDTH_SPACE) for text in written)
+    if key.casefold() in ("tag", "tags"):
+        lines = (re.sub(r"^#(?=[^\W\d])", "", line) for line in lines)
     return [line for line in lines if line]
 
 
@@ -234,8 +236,9 @@ def _read_yaml(header: str) -> yaml.MappingNode:
 
 
 def _read_toml(header: str) -> yaml.MappingNode:
-    if _DEEP_KEY.search(header):
-        raise _Unreadable(f"has a key of more than {MAX_TOML_DEPTH} parts; {_AS_TEXT}: shorten it")
+    if deep := _DEEP_KEY.search(header):
+        line = header.count("\n", 0, deep.start()) + 1
+        raise _Unreadable(f"has a key of more than {MAX_TOML_DEPTH} parts; {_AS_TEXT}: shorten it", line)
     try:
         return _mapping(tomllib.loads(header, parse_float=str).items(), _key_lines(header))
     except (ValueError, RecursionError) as error:

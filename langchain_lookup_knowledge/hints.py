@@ -70,6 +70,14 @@ class _Term:
     inside: int = 0
 
 
+class CommonKeyword(NamedTuple):
+    """A keyword that stands in many files; `entry_id` is the first to declare it."""
+
+    text: str
+    entry_id: str
+    files: int
+
+
 class _Found(NamedTuple):
     term: _Term
     start: int
@@ -138,7 +146,8 @@ def _declared(entry: Entry) -> Iterator[tuple[Field, str]]:
         yield "entities", text
 
 
-def _is_generic(title: str) -> bool:
+def is_generic(title: str) -> bool:
+    """Say whether a title, such as README, says nothing of what stands below it."""
     return plain(title).casefold().strip() in GENERIC_TITLES
 
 
@@ -333,9 +342,20 @@ class HintIndex:
                 problems.append(Problem(entry.entry_id, None, message))
         return problems
 
+    def common_keywords(self, share: float) -> list[CommonKeyword]:
+        """Return the keywords that stand in more than this share of the entries and are not specific, most common first."""
+        limit = max(self.file_limit, share * len(self._entries))
+        terms = {id(form.term): form.term for bucket in self._matcher.forms.values() for form in bucket}.values()
+        common = [
+            CommonKeyword(term.text, term.entries[0], term.files)
+            for term in terms
+            if term.field == "keywords" and term.files > limit
+        ]
+        return sorted(common, key=lambda keyword: (-keyword.files, keyword.text))
+
     def _declare(self, entry: Entry) -> None:
         for field, text in _declared(entry):
-            if _is_telling(text) and not (field == "title" and _is_generic(text)):
+            if _is_telling(text) and not (field == "title" and is_generic(text)):
                 self._add(entry, field, cut(text))
 
     def _add(self, entry: Entry, field: Field, tokens: Tokens) -> None:

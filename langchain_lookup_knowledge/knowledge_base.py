@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from langchain_core.embeddings import Embeddings
 
-from langchain_lookup_knowledge import embeddings, merging
+from langchain_lookup_knowledge import embeddings, lints, merging
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
 from langchain_lookup_knowledge.documents import Entry, category_key, read_folder
 from langchain_lookup_knowledge.errors import DocumentError, EmbeddingError, IndexMissing, StoreError, StoreUnreachable
@@ -198,6 +198,33 @@ class KnowledgeBase:
             self.index_failure = str(error)
             logger.warning("the index of %s is not up to date: %s", self.folder.name, error)
 
+    @classmethod
+    def look(
+        cls, folder: str | os.PathLike[str], *, index: VectorIndex, data_dir: str | os.PathLike[str] | None
+    ) -> Self:
+        """Read the folder with the remembered model and fields, and write nothing: neither an index nor a data folder."""
+        data_folder = find_data_folder(folder, data_dir, make=False)
+        settings = read_settings(data_folder)
+        embedding = embeddings.as_embeddings(settings.get("embedding"))
+        return cls(Path(folder).expanduser().absolute(), data_folder, index, embedding, remembered_fields(settings))
+
+    def lints(self) -> list[Problem]:
+        """Return what could be better in the knowledge itself, and where the index is out of step with the folder."""
+        return [*lints.lint(self.entries, self._knowledge.hints), *self._index_problems()]
+
+    def _index_problems(self) -> list[Problem]:
+        try:
+            contents = self.index.contents() if self.index else None
+            if contents is None:
+                return []
+            self._check(contents.fingerprint, int(contents.fingerprint.get("dimensions", 0)))
+        except StoreError as error:
+            return [Problem(".", None, str(error))]
+        return list(lints.out_of_step(self._digests(), contents.digests))
+
+    def _digests(self) -> dict[str, str]:
+        return {entry_id: _digest(entry) for entry_id, entry in self._knowledge.entries.items()}
+
     @property
     def entries(self) -> list[Entry]:
         """The entries, in the order of their paths."""
@@ -274,7 +301,7 @@ class KnowledgeBase:
             raise StoreError(
                 f"{self.folder} has no entries any more; to empty the index, use --allow-empty, or sync(allow_empty=True)"
             )
-        digests = {entry_id: _digest(entry) for entry_id, entry in entries.items()}
+        digests = self._digests()
         changed = [entry_id for entry_id, digest in digests.items() if known.get(entry_id) != digest]
         gone = [entry_id for entry_id in known if entry_id not in digests]
         if before:
@@ -386,7 +413,7 @@ class KnowledgeBase:
         if self.index and self.index_failure and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + 1.0
             contents = self.index.contents()
-            if contents and contents.digests == {i: _digest(entry) for i, entry in self._knowledge.entries.items()}:
+            if contents and contents.digests == self._digests():
                 self.index_failure = None
 
     def _diagnose(self, dimensions: int) -> None:

@@ -13,7 +13,7 @@ ORDER = [
     ["tokens", "frontmatter"],
     ["documents"],
     ["hints", "descriptions", "filters", "passages"],
-    ["merging"],
+    ["merging", "lints"],
     ["embeddings", "stores", "records", "rendering"],
     ["knowledge_base"],
     ["graph"],
