@@ -73,10 +73,10 @@ class SQLInvocationRecorder:
         if isinstance(url_or_engine, str):
             try:
                 self._engine = sa.create_engine(url_or_engine, json_serializer=_to_json)
-            except (SQLAlchemyError, ImportError) as error:
+            except (SQLAlchemyError, ImportError, ValueError) as error:  # its text may hold a part of a password
                 raise RecordError(
                     f"the record database URL cannot be used ({type(error).__name__}): check it"
-                ) from error
+                ) from None
         else:
             self._engine = url_or_engine
         if self._own:

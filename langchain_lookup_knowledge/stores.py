@@ -18,6 +18,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from pydantic import SecretStr
+
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
@@ -428,7 +430,7 @@ class QdrantIndex:
     Args:
         url: `http://host:6333` or `https://...`; `:memory:` is the client's own in-process store, for tests.
         collection: name of the collection; `kb.sync()` creates it, a lookup never does.
-        api_key: sent with each request, never logged or stored.
+        api_key: a string or a `SecretStr`, sent with each request, never logged or stored.
         timeout: seconds a request may take.
         prefer_grpc: use gRPC where the server offers it.
         collection_options: passed to `create_collection`: shards, replicas, quantization, ...
@@ -441,14 +443,14 @@ class QdrantIndex:
         url: str,
         collection: str,
         *,
-        api_key: str | None = None,
+        api_key: str | SecretStr | None = None,
         timeout: int = 5,
         prefer_grpc: bool = False,
         collection_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.url = url
         self.collection = collection
-        self._api_key = api_key
+        self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._timeout = timeout
         self._prefer_grpc = prefer_grpc
         self._collection_options = dict(collection_options or {})
@@ -473,7 +475,7 @@ class QdrantIndex:
             return QdrantClient(location=":memory:")
         return QdrantClient(
             url=self.url,
-            api_key=self._api_key,
+            api_key=self._api_key.get_secret_value() if self._api_key else None,
             timeout=self._timeout,
             prefer_grpc=self._prefer_grpc,
             check_compatibility=False,
@@ -489,7 +491,7 @@ class QdrantIndex:
             raise
         except UnexpectedResponse as error:
             kind = IndexMissing if error.status_code == 404 else StoreError
-            raise kind(self._refusal(error.status_code)) from error
+            raise kind(self._refusal(error.status_code)) from None  # its text is the answer, which may hold the request
         except ResponseHandlingException as error:
             if "timeout" in type(error.source).__name__.lower():
                 raise StoreTimeout("the Qdrant server did not answer in time") from error
