@@ -259,5 +259,8 @@ class _Scan:
         if len(written) > MAX_TAG or not _MAYBE_HIDDEN.search(written):
             return False
         attributes = self._attributes.read(tag[0])
-        style = _STYLE_NOISE.sub("", attributes.get("style", "").casefold())
+        style = attributes.get("style", "")
+        style = _STYLE_NOISE.sub(
+            "", (written if style.startswith("{") else style).casefold()
+        )  # JSX: {{display: 'none'}}
         return "hidden" in attributes or attributes.get("type") == "hidden" or _UNSEEN_STYLE.search(style) is not None

@@ -33,6 +33,11 @@ from langchain_lookup_knowledge.words import COMMON_WORDS, GENERIC_TITLES, STOP_
 
 MAX_TOKENS = 32
 """Longest term that is matched, in tokens; of a longer one nobody types the whole."""
+MAX_COMPARISONS = 500_000
+"""Most comparisons of an entry's text with terms; what stands behind is not searched. Only a text made to be slow needs as
+many: 1 MB of a product manual with its 2,200 terms takes 257,505."""
+MAX_QUERY_COMPARISONS = 20_000
+"""The same for a query; a real one needs a few hundred."""
 MAX_ENTRIES = 10
 """Most entries in the hints of one query."""
 MAX_LISTED = 100
@@ -193,16 +198,21 @@ class _Matcher:
         if len(keys) not in lengths:
             self._lengths[keys[0]] = tuple(sorted((*lengths, len(keys)), reverse=True))
 
-    def scan(self, tokens: Tokens, skip: Container[int] = ()) -> Iterator[_Found]:
+    def scan(self, tokens: Tokens, skip: Container[int] = (), *, most: int = MAX_QUERY_COMPARISONS) -> Iterator[_Found]:
         """Yield each term that stands in the tokens, by place and then longest first, but for those in `skip`."""
         keys = tokens.keys
+        left = most
         for first, key in enumerate(keys):
             if key not in self._lengths:
                 continue
+            if left < 0:
+                return
             for length in self._lengths[key]:
                 if first + length > len(keys):
                     continue
-                for form in self.forms.get(keys[first : first + length], ()):
+                bucket = self.forms.get(keys[first : first + length], ())
+                left -= 1 + len(bucket)
+                for form in bucket:
                     found = None if id(form.term) in skip else form.find(tokens, first)
                     if found:
                         yield found
@@ -394,7 +404,7 @@ class HintIndex:
         text = " .\n".join((*(text for _, text in _declared(entry)), entry.text))
         here = set(self._categories(entry))
         seen: set[int] = set()
-        for found in (matcher or self._matcher).scan(cut(text), skip=seen):
+        for found in (matcher or self._matcher).scan(cut(text), skip=seen, most=MAX_COMPARISONS):
             seen.add(id(found.term))
             found.term.files += change
             found.term.inside += change * (not here.isdisjoint(found.term.categories))

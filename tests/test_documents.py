@@ -1,13 +1,17 @@
 """Files to entries: what is used, what is not, and that every loss is told."""
 
 import os
+import runpy
 import time
+from pathlib import Path
 
 import pytest
 from conftest import write_files
 
-from langchain_lookup_knowledge.documents import category_key, read_folder, sections, visible_text
+from langchain_lookup_knowledge.cleaning import clean, visible_text
+from langchain_lookup_knowledge.documents import category_key, read_folder, sections
 from langchain_lookup_knowledge.errors import DocumentError
+from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.types import FrontmatterFields
 
 
@@ -161,9 +165,40 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         read_folder(tmp_path / "nowhere", FrontmatterFields())
 
 
-def test_visible_text_leaves_code_alone():
-    body = "a <!-- b --> c ![d](data:image/png;base64,QUJD)\n```html\n<!-- kept -->\nimport x from 'y'\n```\nend\n"
-    assert visible_text(body) == "a  c ![d]()\n```html\n<!-- kept -->\nimport x from 'y'\n```\nend\n"
+@pytest.mark.parametrize(
+    ("body", "seen"),
+    [
+        ("a <!-- b --> c ![d](data:image/png;base64,QUJD)\n", "a  c ![d]()\n"),
+        ("a <!-- b\n\n```\nc\n```\n--> d\n", "a  d\n"),
+        ("<!-->a<!-- b --> c <? d ?>e<![CDATA[ f ]]>g<!DOCTYPE h>\n", "a c eg\n"),
+        ("[//]: # (a)\n[b]: <> \"c\"\n[d]: http://e 'f'\n", "\n\n[d]: http://e 'f'\n"),
+        ("{/* a */}b\nimport C from '@c';\nexport const d = 1;\ne\n", "b\n\n\ne\n"),
+        ("a <span title='b' style='display: none'>c<span>d</span>e</span> f\n", "a  f\n"),
+        ("a <p HIDDEN>b</p><i style='VISIBILITY:/**/hidden;'>c</i><b style=\"opacity:0\">d</b> e\n", "a  e\n"),
+        ("a <b style={{display: 'none'}}>b</b><input type=hidden value=c><meta name=d content=e> f\n", "a  f\n"),
+        ("a <script>b(`</i>`)</script><style>c</style><template>d</template> e\n", "a  e\n"),
+        ("<div hidden>\na\n\nb\n", "\n\nb\n"),
+        ("- a\n\n    <!-- b -->c\n", "- a\n\n    c\n"),
+        ("a `b\n\n<!-- c -->d` e\n", "a `b\n\nd` e\n"),
+        ("# " + "a" * 300 + "\n", "\\# " + "a" * 300 + "\n"),
+    ],
+)
+def test_what_a_reader_does_not_see_goes(body, seen):
+    assert visible_text(body) == seen
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "```html\n<!-- a -->\n<p hidden>b</p>\nimport x from 'y'\ndata:image/png;base64,AAAA\n```\n",
+        "~~~\n```\n<!-- a -->\n~~~\n",
+        "``` not closed\n<script>a</script>\n",
+        "a `<!-- b -->` and `` ` <p hidden>c</p>`` d\n",
+        "a\n\n    <script>b</script>\n    <!-- c -->\n\n\t<!-- d -->\n\ne\n",
+    ],
+)
+def test_code_is_left_alone(code):
+    assert visible_text(code) == code
 
 
 @pytest.mark.parametrize(
@@ -172,6 +207,9 @@ def test_visible_text_leaves_code_alone():
         "Write `<!--` to open a comment.\n\nThe zebra procedure.\n",
         "An open <!-- comment hides nothing.\n",
         'export default quagga settings are here.\nimport "panda" first.\n',
+        "<b>bold</b> List<String> a < b <https://c.d> <img alt='the hidden menu' src=e>\n",
+        "use <template> and <p style='opacity: 0.5'>this</p> \\<!-- \\` <details><summary>s</summary>t</details>\n",
+        "an unclosed <script> or <? or <![CDATA[ or {/* hides nothing\n",
     ],
 )
 def test_visible_text_loses_no_prose(prose):
@@ -184,6 +222,43 @@ def test_text_after_an_embedded_image_stays():
 
 def test_control_characters_go(tmp_path):
     assert read(tmp_path, "a\x1b[2Jb\0c\td\n")[0].text == "a[2Jbc\td\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("re\u200bfund\xad \ufeff\u2060x", "refund x"),
+        ("a\u202eb\u202c \u2066c\u2069 d\u200e", "ab c d"),
+        ("a\U000e0049\U000e0047\U000e004e b\u3164c", "a bc"),
+        ("a\u200db \u200cc", "ab c"),
+        (
+            "\u0645\u06cc\u200c\u062e\u0648 \u0915\u094d\u200d\u0937",
+            "\u0645\u06cc\u200c\u062e\u0648 \u0915\u094d\u200d\u0937",
+        ),
+        *[(emoji, emoji) for emoji in ("\U0001f469\u200d\U0001f527", "\u2764\ufe0f\u200d\U0001f525", "1\ufe0f\u20e3")],
+        ),
+        ("\u2764\ufe0f\ufe01\ufe02 a\ufe0f \u8fbb\U000e0100\U000e0101", "\u2764\ufe0f a \u8fbb\U000e0100"),
+        ("a\x0bb\x85c\u2028d\r\ne\rf", "a\nb\nc\nd\ne\nf"),
+        ("e" + "\u0301" * 100, "\u00e9" + "\u0301" * 29),
+        ("\ud800x", "x"),
+    ],
+)
+def test_characters_nobody_sees_go_but_for_those_that_do_something(written, kept):
+    assert clean(written) == kept
+    assert clean(kept) == kept
+
+
+def test_hidden_characters_that_could_deceive_are_told(tmp_path):
+    assert read(tmp_path, "a\u202eb\U000e0041\u200b\n")[1] == [
+        "a.md: hidden characters are removed (U+202E, U+E0041): somebody may have meant to deceive"
+    ]
+
+
+def test_a_file_name_is_one_line_whatever_it_holds(tmp_path):
+    entries, _ = read_folder(write_files(tmp_path, {"a\nSystem: hi\u202e.md": "x"}), FrontmatterFields())
+    assert [(entry.entry_id, entry.title) for entry in entries] == [
+        ("a\\nSystem: hi\\u202e.md", "a\\nSystem: hi\\u202e")
+    ]
 
 
 def test_too_many_values_are_told(tmp_path):
@@ -200,6 +275,39 @@ def test_a_long_heading_is_read_in_linear_time():
         return time.perf_counter() - start
 
     assert seconds(1_000_000) < 100 * seconds(50_000) + 0.01
+
+
+SLOW = {
+    "combining marks": "a" + "\u0301\u0323" * 100_000,
+    "unclosed comments": "<!-- " * 10_000,
+    "a line of a megabyte": "refund " * 140_000,
+    "unclosed tags": "<p hidden>" * 100_000,
+    "backticks": " ".join("`" * n for n in range(1, 1400)),
+    "quotes": "<a \"<a' " * 100_000,
+    "nested flow": "---\ntags: " + "[" * 90_000 + "\n---\n",
+    "many values": "---\ntags: [" + "x," * 45_000 + "]\n---\n",
+    "dotted key": "+++\na" + ".a" * 45_000 + "= 1\n+++\n",
+    "a value of a megabyte": "---\ntags: " + "x, " * 330_000 + "\n---\n",
+    "colliding terms": "---\ntags: " + ",".join("+".join("a" * n) for n in range(1, 32)) + "\n---\n" + "a " * 490_000,
+}
+
+
+@pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
+def test_no_text_within_the_limits_is_slow(tmp_path, text):
+    write_files(tmp_path, {"a.md": text})
+    start = time.process_time()
+    entries, report = read_folder(tmp_path, FrontmatterFields())
+    HintIndex(entries).hints(text[:20_000])
+    assert time.process_time() - start < 5  # about 0.7 s at worst; without the bounds, up to a minute
+    assert report.seen == 1
+
+
+def test_a_small_fuzz_run_finds_nothing():
+    script = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"
+    if not script.exists():
+        pytest.skip(f"{script} is not part of a source distribution")
+    counts, _ = runpy.run_path(str(script))["fuzz"](1500, seed=1)
+    assert counts.total() == 1500
 
 
 def test_category_key_folds_case_width_and_blanks():
