@@ -236,7 +236,6 @@ def test_control_characters_go(tmp_path):
             "\u0645\u06cc\u200c\u062e\u0648 \u0915\u094d\u200d\u0937",
         ),
         *[(emoji, emoji) for emoji in ("\U0001f469\u200d\U0001f527", "\u2764\ufe0f\u200d\U0001f525", "1\ufe0f\u20e3")],
-        ),
         ("\u2764\ufe0f\ufe01\ufe02 a\ufe0f \u8fbb\U000e0100\U000e0101", "\u2764\ufe0f a \u8fbb\U000e0100"),
         ("a\x0bb\x85c\u2028d\r\ne\rf", "a\nb\nc\nd\ne\nf"),
         ("e" + "\u0301" * 100, "\u00e9" + "\u0301" * 29),
