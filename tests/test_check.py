@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import write_files
 
-from langchain_lookup_knowledge import FrontmatterFields, KnowledgeBase
+from langchain_lookup_knowledge import FrontmatterFields, KnowledgeBase, create_lookup_knowledge_graph
 from langchain_lookup_knowledge.documents import Entry, read_folder
 from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.lints import lint, out_of_step
@@ -159,3 +161,30 @@ def test_files_over_the_limits_are_skipped_and_the_limit_is_named(tmp_path, monk
         "d.md: skipped: the knowledge base has 2 files already: split it",
         "e.md: skipped: the knowledge base has 2 files already: split it",
     ]
+
+
+def test_the_limits_are_those_of_the_readme():
+    from langchain_lookup_knowledge import documents, frontmatter, graph, merging
+
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    for what, limit in (
+        ("a file |", documents.MAX_FILE_BYTES),
+        ("files |", documents.MAX_FILES),
+        ("frontmatter of a file |", frontmatter.MAX_HEADER_CHARS),
+        ("keywords, categories, entities of an entry |", frontmatter.MAX_VALUES),
+        ("keywords, categories, entities of an entry | 1,000 of each,", frontmatter.MAX_VALUE_CHARS),
+        ("a query |", graph.MAX_QUERY_CHARS),
+        ("a snippet |", merging.SNIPPET_CHARS),
+    ):
+        assert f"| {what} {limit:,} " in readme
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\u200b", "?!", "-" * 100, "x" * 20_001, "a " * 500_000])
+def test_a_query_outside_the_limits_is_told_not_searched(kb, query):
+    result = create_lookup_knowledge_graph(kb).invoke({"query": query})
+    assert (result["status"], result["l1"]["status"], result["recorded"]) == ("invalid_query", "skipped", "stored")
+    assert re.search("no letter or digit|more than 20000", result["l1"]["reason"])
+
+
+def test_a_query_at_the_limit_is_searched(kb):
+    assert create_lookup_knowledge_graph(kb).invoke({"query": "refund" + " ?" * 9_997})["status"] == "ok"
