@@ -5,6 +5,7 @@ import unicodedata
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from html.parser import HTMLParser
 
 MAX_MARKS = 30
@@ -27,15 +28,16 @@ _UNSEEN_LETTERS = (
 )
 _JOINERS = "\u200c\u200d"
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-_UNSEEN_CHARACTER = re.compile(f"[{_CONTROLS}{_TAGS}{_DIRECTIONS}{_UNSEEN_LETTERS}{_JOINERS}{_SELECTORS}]")
+_LINE_ENDS = "\x0b\x0c\x85\u2028\u2029"
+_UNSEEN_CHARACTER = re.compile(f"[{_LINE_ENDS}{_CONTROLS}{_TAGS}{_DIRECTIONS}{_UNSEEN_LETTERS}{_JOINERS}{_SELECTORS}]")
 _SELECTOR = re.compile(f"[{_SELECTORS}]")
 _JOINED = re.compile(
     "[\u0600-\u109f\u1780-\u18af\u2190-\u2bff\ua840-\uabff\ufb50-\ufdff\ufe0f\ufe70-\ufefc\U00010a00-\U0001faff]"
 )
 _SELECTABLE = re.compile(f"[^\\sA-Za-z{_JOINERS}{_SELECTORS}]")
-_LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+_IN_ASCII = dict.fromkeys((*range(9), *range(14, 32), 127)) | {0x0B: "\n", 0x0C: "\n"}
 _SUSPICIOUS = re.compile(f"[{_DIRECTIONS}{_TAGS}]")
-_MARKS = re.compile(rf"[^\w\s\0-\u02ff]{{{MAX_MARKS + 1},}}")
+_MARKS = re.compile(rf"[^\w\s\0-\u02ff][^\w\s\0-\u02ff]{{{MAX_MARKS},}}")
 
 
 def clean(text: str, *, keep: str = "") -> str:
@@ -44,9 +46,11 @@ def clean(text: str, *, keep: str = "") -> str:
     Two kinds of invisible characters stay where they do something: a joiner (U+200C, U+200D) between letters of scripts that
     join, or emoji; and one variation selector after the symbol or ideograph whose form it chooses. So do those in `keep`.
     """
-    text = _LINE_ENDS.sub("\n", text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii():
+        return text.translate(_IN_ASCII)
     text = _UNSEEN_CHARACTER.sub(lambda found: found[0] if found[0] in keep else _what_it_does(found), text)
-    return text if text.isascii() else unicodedata.normalize("NFC", bounded(text))
+    return unicodedata.normalize("NFC", bounded(text))
 
 
 def escaped(text: str) -> str:
@@ -62,6 +66,8 @@ def escaped(text: str) -> str:
 
 def _what_it_does(found: re.Match[str]) -> str:
     character, text, at = found[0], found.string, found.start()
+    if character in _LINE_ENDS:
+        return "\n"
     if character in _JOINERS:
         is_needed = _JOINED.match(text, at - 1) and _JOINED.match(text, at + 1) if at else None
     else:
@@ -163,14 +169,26 @@ class _Scan:
     def __init__(self, text: str) -> None:
         self._text = text
         self._sign = _SIGN_OR_DATA if "data:" in text else _SIGN
-        self._blank_lines = [found.start() for found in _BLANK_LINE.finditer(text)]
-        self._flush = [found.start() for found in _FLUSH.finditer(text)]
-        self._ticks: dict[int, list[int]] = defaultdict(list)
-        for run in re.finditer("`+", text):
-            self._ticks[len(run[0])].append(run.start())
         self._missing: set[str] = set()
         self._attributes = _Attributes()
         self._open: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+
+    @cached_property
+    def _blank_lines(self) -> list[int]:
+        return [found.start() for found in _BLANK_LINE.finditer(self._text)]
+
+    @cached_property
+    def _flush(self) -> list[int]:
+        """Where lines begin that are not indented."""
+        return [found.start() for found in _FLUSH.finditer(self._text)]
+
+    @cached_property
+    def _ticks(self) -> dict[int, list[int]]:
+        """Where runs of backticks begin, by their length."""
+        starts: dict[int, list[int]] = defaultdict(list)
+        for run in re.finditer("`+", self._text):
+            starts[run.end() - run.start()].append(run.start())
+        return starts
 
     def hidden(self) -> Iterator[tuple[int, int, str]]:
         """Yield (start, end, what stands there instead)."""

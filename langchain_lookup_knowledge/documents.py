@@ -152,15 +152,15 @@ def _decode(data: bytes) -> str:
 
 
 def _read_entry(name: str, written: str, fields: FrontmatterFields, problems: list[Problem]) -> Entry:
-    if found := suspicious(written):
-        problems.append(Problem(name, None, f"hidden characters are removed ({', '.join(found)}): {SUSPICION}"))
     text = clean(written, keep=ZERO_WIDTH_SPACE)
+    if len(text) < len(written) and (found := suspicious(written)):
+        problems.append(Problem(name, None, f"hidden characters are removed ({', '.join(found)}): {SUSPICION}"))
     if not text.strip():
         problems.append(Problem(name, None, "the file is empty"))
     header, body = Frontmatter.read(name, text, problems)
     if fields.skip_drafts and (field := header.is_draft()):
         raise _Skipped(f"a draft ({field}): remove that field, or set skip_drafts=False")
-    body = visible_text(clean(body))
+    body = visible_text(body.replace(ZERO_WIDTH_SPACE, ""))
     folders = name.split("/")[:-1][: fields.category_from_path]
     return Entry(
         entry_id=name,

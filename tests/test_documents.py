@@ -268,10 +268,10 @@ def test_too_many_values_are_told(tmp_path):
 
 def test_a_long_heading_is_read_in_linear_time():
     def seconds(blanks):
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(20):
             list(sections("# a" + " " * blanks + "b"))
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert seconds(1_000_000) < 100 * seconds(50_000) + 0.01
 
