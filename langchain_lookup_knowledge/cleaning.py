@@ -114,7 +114,7 @@ _LIST_ITEM = re.compile(r"\n {0,3}(?:[-*+]|\d{1,9}[.)])[ \t]")
 # Each alternative begins with one literal character: `re` then skips to the next of these.
 _SIGNS = r"""
     \\[\\`<]
-  | \n(?:[ ]{0,3}(?P<fence>`{3,}(?![^\n]*`)|~{3,})
+  | \n(?:(?P<indent>[ \t]*)(?P<fence>`{3,}(?![^\n]*`)|~{3,})
      | (?P<definition>[ ]{0,3}\[[^\]\n]*\]:[ \t]*(?:\#|<>)[ \t]+["'(][^\n]*)
      | (?P<module>import[ \t]+(?:[\w${},* \t]+[ \t]from[ \t]+)?['"][^'"\n]+['"];?[ \t]*(?=\n)
         | export[ \t]+(?:const|let)[ \t]+\w+[ \t]*=[^\n]*)
@@ -170,6 +170,7 @@ class _Scan:
         self._text = text
         self._sign = _SIGN_OR_DATA if "data:" in text else _SIGN
         self._missing: set[str] = set()
+        self._unfenced: dict[str, int] = {}
         self._attributes = _Attributes()
         self._open: dict[str, list[tuple[int, bool]]] = defaultdict(list)
 
@@ -229,9 +230,21 @@ class _Scan:
         return at + len(closer) if past else at
 
     def _after_fence(self, found: re.Match[str]) -> int:
+        """Return the end of a fenced block; in a list, where it is indented, it ends at the latest with the list item."""
         mark = found["fence"]
-        closed = re.compile(rf"\n {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*(?=\n|$)").search(self._text, found.end())
-        return closed.end() if closed else len(self._text)
+        is_nested = len(found["indent"].expandtabs(4)) > 3
+        limit = self._next_flush(found.start()) if is_nested else len(self._text)
+        if self._unfenced.get(mark, -1) >= limit:
+            return found.end()
+        closer = re.compile(rf"\n[ \t]*{mark[0]}{{{len(mark)},}}[ \t]*(?=\n|$)")
+        if closed := closer.search(self._text, found.end(), limit):
+            return closed.end()
+        self._unfenced[mark] = limit
+        return found.end() if is_nested else limit
+
+    def _next_flush(self, position: int) -> int:
+        following = bisect(self._flush, position)
+        return self._flush[following] if following < len(self._flush) else len(self._text)
 
     def _after_code(self, found: re.Match[str]) -> int:
         """Return the end of a code span: the next run of as many backticks in the same paragraph."""
@@ -250,8 +263,8 @@ class _Scan:
         following = bisect(self._flush, found.start())
         before = self._flush[following - 1] if following else 0
         if _LIST_ITEM.match(self._text, before):
-            return found.end() - 1
-        return self._flush[following] if following < len(self._flush) else len(self._text)
+            return found.start("indented")
+        return self._next_flush(found.start())
 
     def _tag(self, found: re.Match[str]) -> Iterator[tuple[int, int, str]]:
         name = found["name"].lower()

@@ -180,6 +180,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         ("<div hidden>\na\n\nb\n", "\n\nb\n"),
         ("- a\n\n    <!-- b -->c\n", "- a\n\n    c\n"),
         ("a `b\n\n<!-- c -->d` e\n", "a `b\n\nd` e\n"),
+        ("- a\n\n    ```\n<!-- b -->c\n    ```\n", "- a\n\n    ```\nc\n    ```\n"),
         ("# " + "a" * 300 + "\n", "\\# " + "a" * 300 + "\n"),
     ],
 )
@@ -193,6 +194,7 @@ def test_what_a_reader_does_not_see_goes(body, seen):
         "```html\n<!-- a -->\n<p hidden>b</p>\nimport x from 'y'\ndata:image/png;base64,AAAA\n```\n",
         "~~~\n```\n<!-- a -->\n~~~\n",
         "``` not closed\n<script>a</script>\n",
+        "1. a:\n\n    ```html\n    <!-- b -->\n\n    <script>c</script>\n    ```\n\n2. d\n",
         "a `<!-- b -->` and `` ` <p hidden>c</p>`` d\n",
         "a\n\n    <script>b</script>\n    <!-- c -->\n\n\t<!-- d -->\n\ne\n",
     ],
@@ -282,6 +284,7 @@ SLOW = {
     "a line of a megabyte": "refund " * 140_000,
     "unclosed tags": "<p hidden>" * 100_000,
     "backticks": " ".join("`" * n for n in range(1, 1400)),
+    "fences": "- a\n" + "    ```x\n" * 100_000,
     "quotes": "<a \"<a' " * 100_000,
     "nested flow": "---\ntags: " + "[" * 90_000 + "\n---\n",
     "many values": "---\ntags: [" + "x," * 45_000 + "]\n---\n",
