@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_lookup_knowledge.documents import Entry, fenced_blocks, one_line, sections, visible_text
+from langchain_lookup_knowledge.cleaning import one_line, visible_text
+from langchain_lookup_knowledge.documents import Entry, fenced_blocks, sections
 
 if TYPE_CHECKING:
     from langchain_text_splitters import RecursiveCharacterTextSplitter
