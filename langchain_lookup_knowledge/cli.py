@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from langchain_lookup_knowledge.records import SQLInvocationRecorder
     from langchain_lookup_knowledge.stores import VectorIndex
 
-DONE, NOTHING_FOUND, USAGE = 0, 1, 2
+DONE, NOTHING_FOUND, PROBLEMS_FOUND, USAGE = 0, 1, 1, 2
 ASK_TIMEOUT = 30.0
 """Seconds L1 may take for `ask`: a person waits, and the first lookup of a process loads what it needs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return 0 done, 1 nothing found, 2 usage or configuration error, 130 stopped at the keyboard."""
+    """Run one command; return 0 done, 1 nothing or problems found, 2 usage or configuration error, 130 stopped by hand."""
     arguments = _parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -69,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     index.add_argument(
         "--category-from-path", metavar="N", type=int, help="category from the first N folders of the path"
     )
+    index.add_argument(
+        "--skip-drafts", action=argparse.BooleanOptionalAction, help="leave files out whose frontmatter says draft"
+    )
     index.add_argument("--model", metavar="NAME", help="FastEmbed model; fetched if it is not on this machine")
     index.add_argument(
         "--url", help="a Qdrant server instead of the embedded index; the key is read from QDRANT_API_KEY"
@@ -87,6 +90,13 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
     ask.add_argument("--json", action="store_true", help="print the result as JSON")
     ask.set_defaults(run=_ask)
+
+    check = commands.add_parser(
+        "check", help="show what was read and what could be better in the files; writes nothing"
+    )
+    _add_folder(check)
+    check.add_argument("--json", action="store_true", help="print the report as JSON")
+    check.set_defaults(run=_check)
 
     evaluate = commands.add_parser("eval", help="measure how well questions with known answers are answered")
     _add_folder(evaluate)
@@ -199,9 +209,8 @@ def _given_fields(arguments: argparse.Namespace) -> dict[str, Any]:
         for name in ("title", "keywords", "category", "entities")
         if (value := getattr(arguments, name, None)) is not None
     }
-    if getattr(arguments, "category_from_path", None) is not None:
-        given["category_from_path"] = arguments.category_from_path
-    return given
+    kept = {name: getattr(arguments, name, None) for name in ("category_from_path", "skip_drafts")}
+    return given | {name: value for name, value in kept.items() if value is not None}
 
 
 def _print_problems(kb: "KnowledgeBase") -> None:
@@ -211,13 +220,13 @@ def _print_problems(kb: "KnowledgeBase") -> None:
 
 def _ask(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph  # noqa: PLC0415
-    from langchain_lookup_knowledge.tool import render  # noqa: PLC0415
+    from langchain_lookup_knowledge.rendering import render  # noqa: PLC0415
 
     options = LookupOptions(k=arguments.k, l1_timeout=ASK_TIMEOUT)
     with _open(arguments, sync=True) as kb:
         if count := len(kb.problems):
             print(
-                f"note: {count} files or fields were not used as written: see `lookup-knowledge index`", file=sys.stderr
+                f"note: {count} files or fields were not used as written: see `lookup-knowledge check`", file=sys.stderr
             )
         result: Any = create_lookup_knowledge_graph(kb, options=options).invoke({"query": arguments.query})
     if arguments.json:
@@ -225,6 +234,26 @@ def _ask(arguments: argparse.Namespace) -> int:
     else:
         print(render(result, options.max_chars))
     return DONE if result["matches"] else NOTHING_FOUND
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, find_data_folder, read_settings  # noqa: PLC0415
+
+    data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
+    index = _index_meant(arguments, read_settings(data_folder), data_folder)
+    with KnowledgeBase.look(arguments.folder, index=index, data_dir=arguments.data_dir) as kb:
+        report, problems, lints = kb.load_report, kb.problems, kb.lints()
+    if arguments.json:
+        counts = {"seen": report.seen, "loaded": report.loaded}
+        lists = {"skipped": report.skipped, "problems": problems, "lints": lints}
+        shown = counts | {name: [asdict(problem) for problem in found] for name, found in lists.items()}
+        print(json.dumps(shown, ensure_ascii=False, indent=2))
+    else:
+        for problem in (*problems, *lints):
+            print(problem)
+        print(f"{report.seen} files seen: {report.loaded} loaded, {len(report.skipped)} skipped")
+        print(f"{len(problems)} problems, {len(lints)} that could be better")
+    return PROBLEMS_FOUND if problems or lints else DONE
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:

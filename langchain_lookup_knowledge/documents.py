@@ -3,37 +3,36 @@
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-from frontmatter.default_handlers import YAMLHandler
-
+from langchain_lookup_knowledge.cleaning import (
+    ZERO_WIDTH_SPACE,
+    bounded,
+    clean,
+    escaped,
+    one_line,
+    suspicious,
+    visible_text,
+)
 from langchain_lookup_knowledge.errors import DocumentError
-from langchain_lookup_knowledge.types import FrontmatterFields, Problem
+from langchain_lookup_knowledge.frontmatter import SUSPICION, Frontmatter
+from langchain_lookup_knowledge.types import FrontmatterFields, LoadReport, Problem
 
 SUFFIXES = (".md", ".markdown", ".mdx")
-MAX_VALUES = 1000
-"""Most keywords, categories or entities of an entry."""
+MAX_FILE_BYTES = 1_000_000
+MAX_FILES = 100_000
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
-_HEADER = YAMLHandler()
-_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
-_CONTROLS = dict.fromkeys(place for place in (*range(0x20), *range(0x7F, 0xA0)) if place not in (0x09, 0x0A))
-_COMMENT = re.compile(r"(`+)(?:(?!\1).)*\1|<!--.*?-->", re.DOTALL)
-_DATA_URI = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,[A-Za-z0-9+/=]*")
-_MODULE_LINE = re.compile(
-    r"""(?:import\s+(?:[\w${},*\s]+\sfrom\s+)?['"][^'"]+['"]|export\s+(?:const|let)\s+\w+\s*=.*);?\s*"""
-)
+_HEADING_ID = re.compile(r"\s*\{[:#][^{}]*\}\s*$")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the knowledge base; `entry_id` is its path in the folder, with `/`, in NFC, `text` its Markdown body."""
+    """A file of the knowledge base; `entry_id` is its path in the folder, with `/`, in NFC, `text` what a reader sees of it."""
 
     entry_id: str
     title: str
@@ -50,11 +49,11 @@ class Entry:
 
 def category_key(category: str) -> str:
     """Return the form in which categories are compared: NFKC, case-folded, blanks trimmed and folded."""
-    return " ".join(unicodedata.normalize("NFKC", category).casefold().split())
+    return " ".join(unicodedata.normalize("NFKC", bounded(category)).casefold().split())
 
 
-def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], list[Problem]]:
-    """Return the entries of `folder` in path order, and a problem for each file or field not used as written.
+def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], LoadReport]:
+    """Return the entries of `folder` in path order, and what became of each Markdown file.
 
     Raises:
         DocumentError: the folder does not exist or cannot be listed.
@@ -62,205 +61,120 @@ def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], l
     if not folder.is_dir():
         raise DocumentError(f"{folder} is not a folder: give the folder that holds the Markdown files")
     entries: dict[str, Entry] = {}
+    skipped: list[Problem] = []
     problems: list[Problem] = []
-    for path, name in _markdown_files(folder, problems):
+    seen = 0
+    for path in _markdown_files(folder, problems):
+        seen += 1
+        name = _name(path, folder)
         try:
-            if path.exists() and not path.is_file():
-                raise OSError(0, "not a regular file")
-            text = _decode(path.read_bytes())
-        except (OSError, UnicodeDecodeError) as error:
-            problems.append(Problem(name, None, f"skipped: {_read_failure(error)}"))
-            continue
-        if name in entries:
-            problems.append(Problem(name, None, "skipped: another file has the same name but for Unicode form"))
-            continue
-        entries[name] = _read_entry(name, text, fields, problems)
+            if len(entries) >= MAX_FILES:
+                raise _Skipped(f"the knowledge base has {MAX_FILES} files already: split it")
+            if name in entries:
+                raise _Skipped("another file has the same name but for Unicode form: rename one")
+            entries[name] = _read_entry(name, _decode(_read(path, folder)), fields, problems)
+        except _Skipped as reason:
+            skipped.append(Problem(name, reason.line, f"skipped: {reason}"))
+            problems.append(skipped[-1])
     if not entries:
         problems.append(Problem(".", None, f"no Markdown file ({', '.join(SUFFIXES)}) was read in this folder"))
-    return list(entries.values()), problems
+    return list(entries.values()), LoadReport(seen, len(entries), tuple(skipped), tuple(problems))
 
 
-def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
-    """Yield each Markdown file and its name in the knowledge base; hidden and tool folders are left out."""
-    root = folder.resolve()
+class _Skipped(Exception):
+    """Why a file is not used, with the fix, and on which line."""
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
+    """Yield each Markdown file; hidden and tool folders are left out."""
 
     def report(error: OSError) -> None:
         if Path(error.filename) == folder:
             raise DocumentError(f"cannot list {folder}: {error.strerror}") from error
-        problems.append(Problem(_name(Path(error.filename), folder), None, f"folder skipped: {error.strerror}"))
+        message = f"folder not read ({error.strerror}): let this user read it"
+        problems.append(Problem(_name(Path(error.filename), folder), None, message))
 
     for current, folders, files in os.walk(folder, onerror=report):
         here = Path(current)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in TOOL_FOLDERS)
         for name in folders:
             if (here / name).is_symlink():
-                problems.append(Problem(_name(here / name, folder), None, "linked folder not followed"))
+                message = "linked folder not followed: copy it, or open it as a knowledge base of its own"
+                problems.append(Problem(_name(here / name, folder), None, message))
         for name in sorted(files):
-            path = here / name
-            if name.startswith(".") or path.suffix.lower() not in SUFFIXES:
-                continue
-            if not _is_inside(path, root):
-                problems.append(
-                    Problem(_name(path, folder), None, "skipped: a link out of the knowledge folder, or in a loop")
-                )
-            else:
-                yield path, _name(path, folder)
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                yield here / name
 
 
-def _is_inside(path: Path, root: Path) -> bool:
+def _read(path: Path, folder: Path) -> bytes:
+    """Return the bytes of a file of the folder."""
+    if not _is_inside(path, folder):
+        raise _Skipped("a link out of the knowledge folder, or in a loop: copy the file instead")
+    try:
+        if path.exists() and not path.is_file():
+            raise _Skipped("not a regular file: move it out of the folder")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise _Skipped(f"it cannot be read ({error.strerror or error}): make it readable, or remove it") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise _Skipped(f"it has {size} bytes, more than {MAX_FILE_BYTES}: split the file")
+    return data
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
     """Say whether a file, or what a link points to, is in the folder; a link that leads nowhere is."""
     try:
-        return not path.is_symlink() or path.resolve().is_relative_to(root)
+        return not path.is_symlink() or path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # a loop of links
         return False
 
 
 def _name(path: Path, folder: Path) -> str:
+    """Return the path in the folder, in NFC; bytes and characters that cannot be shown are written as escapes."""
     name = os.fsencode(path.relative_to(folder).as_posix()).decode("utf-8", "backslashreplace")
-    return unicodedata.normalize("NFC", name)
+    return unicodedata.normalize("NFC", bounded(escaped(name)))
 
 
 def _decode(data: bytes) -> str:
-    """Decode UTF-8, or UTF-16 with a byte order mark; line ends become newlines, other control characters go."""
+    """Decode UTF-8, or UTF-16 with a byte order mark."""
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
-    return unicodedata.normalize("NFC", text)
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _Skipped(f"not {error.encoding} at byte {error.start}: save the file as UTF-8", line) from error
 
 
-def _read_failure(error: OSError | UnicodeDecodeError) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return f"not {error.encoding} at byte {error.start}; save the file as UTF-8"
-    return error.strerror or str(error)
-
-
-def _read_entry(name: str, text: str, fields: FrontmatterFields, problems: list[Problem]) -> Entry:
-    header, body = _Header.read(name, text, problems)
+def _read_entry(name: str, written: str, fields: FrontmatterFields, problems: list[Problem]) -> Entry:
+    text = clean(written, keep=ZERO_WIDTH_SPACE)
+    if len(text) < len(written) and (found := suspicious(written)):
+        problems.append(Problem(name, None, f"hidden characters are removed ({', '.join(found)}): {SUSPICION}"))
+    if not text.strip():
+        problems.append(Problem(name, None, "the file is empty"))
+    header, body = Frontmatter.read(name, text, problems)
+    if fields.skip_drafts and (field := header.is_draft()):
+        raise _Skipped(f"a draft ({field}): remove that field, or set skip_drafts=False")
+    body = visible_text(body.replace(ZERO_WIDTH_SPACE, ""))
     folders = name.split("/")[:-1][: fields.category_from_path]
     return Entry(
         entry_id=name,
-        title=next(iter(header.values(fields.title, split=False)), None) or _first_heading(body) or Path(name).stem,
+        title=header.title(fields.title) or _first_heading(body) or one_line(Path(name).stem) or name,
         keywords=header.values(fields.keywords),
         categories=header.values(fields.category) or (("/".join(folders),) if folders else ()),
-        entities=header.values(fields.entities),
+        entities=tuple(text for text in header.values(fields.entities) if not text.startswith("/")),
         text=body,
     )
 
 
-class _Header:
-    """The frontmatter of one file, as YAML nodes: values stay as written (`1.10`, `on`) and anchors never expand."""
-
-    def __init__(self, name: str, nodes: dict[str, yaml.Node], first_line: int, problems: list[Problem]) -> None:
-        self._name = name
-        self._nodes = nodes
-        self._first_line = first_line
-        self._problems = problems
-
-    @classmethod
-    def read(cls, name: str, text: str, problems: list[Problem]) -> tuple["_Header", str]:
-        """Return the header and the body of `text`; a header that cannot be read stays in the body."""
-        nothing = cls(name, {}, 1, problems)
-        start = len(text) - len(text.lstrip("\n"))
-        if not _HEADER.detect(text[start:]):
-            if not text.strip():
-                problems.append(Problem(name, None, "the file is empty"))
-            elif text.startswith("+++\n"):
-                problems.append(Problem(name, 1, "TOML frontmatter is not read; the whole file is used as text"))
-            return nothing, text
-        try:
-            written, body = _HEADER.split(text[start:])
-        except ValueError:
-            message = "the frontmatter is never closed; the whole file is used as text: add a line ---"
-            problems.append(Problem(name, start + 1, message))
-            return nothing, text
-        first_line = text.count("\n", 0, text.index(written, start)) + 1
-        try:
-            node = yaml.compose(written, Loader=_LOADER)
-        except (yaml.YAMLError, RecursionError) as error:
-            line = first_line + getattr(getattr(error, "problem_mark", None), "line", 0)
-            what = getattr(error, "problem", None) or type(error).__name__
-            message = f"the frontmatter is not YAML ({what}); the whole file is used as text: quote the value"
-            problems.append(Problem(name, line, message))
-            return nothing, text
-        if node is None:
-            return nothing, body
-        if not isinstance(node, yaml.MappingNode):
-            message = "the frontmatter is not a mapping of keys to values; the whole file is used as text"
-            problems.append(Problem(name, first_line + node.start_mark.line, message))
-            return nothing, text
-        header = cls(name, {}, first_line, problems)
-        header._add(node)
-        return header, body
-
-    def _add(self, mapping: yaml.MappingNode) -> None:
-        for key, value in mapping.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self._report(key, "a key that is not text is ignored")
-                continue
-            name = key.value.casefold()
-            if name in self._nodes:
-                self._report(key, f"the key {key.value!r} is written twice; the last one counts")
-            if isinstance(value, yaml.MappingNode) and any(not isinstance(k, yaml.ScalarNode) for k, _ in value.value):
-                self._report(value, f"{key.value}: looks like a template that was not filled in; ignored")
-            else:
-                self._nodes[name] = value
-
-    def _report(self, node: yaml.Node, message: str) -> None:
-        self._problems.append(Problem(self._name, self._first_line + node.start_mark.line, message))
-
-    def values(self, keys: Sequence[str], *, split: bool = True) -> tuple[str, ...]:
-        """Return the values under `keys`, together, without doubles; a string is split at commas and semicolons."""
-        found = tuple(dict.fromkeys(value for key in keys for value in self._values(key, split=split)))
-        if len(found) > MAX_VALUES:
-            message = f"{' and '.join(keys)}: {len(found)} values; those after the first {MAX_VALUES} are ignored"
-            self._problems.append(Problem(self._name, None, message))
-        return found[:MAX_VALUES]
-
-    def _values(self, key: str, *, split: bool) -> list[str]:
-        node = self._nodes.get(key.casefold())
-        if node is None:
-            return []
-        if isinstance(node, yaml.ScalarNode):
-            written = _scalar(node)
-            return [text for part in (re.split("[,;]", written) if split else [written]) if (text := one_line(part))]
-        if not isinstance(node, yaml.SequenceNode):
-            self._report(node, f"{key}: a mapping is ignored; write a list or a string")
-            return []
-        scalars = [item for item in node.value if isinstance(item, yaml.ScalarNode)]
-        if len(scalars) < len(node.value):
-            self._report(node, f"{key}: list items that are not plain text are ignored")
-        return [text for item in scalars if (text := one_line(_scalar(item)))]
-
-
-def _scalar(node: yaml.ScalarNode) -> str:
-    is_null = not node.style and node.value in _NULLS  # plain style is None in one YAML loader, "" in the other
-    return "" if is_null else unicodedata.normalize("NFC", node.value)
-
-
-def one_line(text: str) -> str:
-    """Return `text` with runs of blanks and line ends made one blank, and control characters removed."""
-    kept = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cs"))
-    return " ".join(kept.split())
-
-
-def _first_heading(body: str) -> str | None:
-    return next((one_line(title) for level, title, _ in sections(visible_text(body)) if level and title), None)
-
-
-def visible_text(body: str) -> str:
-    """Return what a reader sees: no HTML comments, embedded images or module lines, but code blocks untouched."""
-    return "".join(
-        block if is_code else _DATA_URI.sub("", _without_module_lines(_COMMENT.sub(_kept_code, block)))
-        for is_code, block in fenced_blocks(body)
-    )
-
-
-def _kept_code(match: re.Match[str]) -> str:
-    return match[0] if match[1] else ""
-
-
-def _without_module_lines(block: str) -> str:
-    """Drop the `import` and `export` lines of MDX."""
-    return "".join(line for line in block.splitlines(keepends=True) if not _MODULE_LINE.fullmatch(line))
+def _first_heading(text: str) -> str | None:
+    headings = (one_line(_HEADING_ID.sub("", title)) for level, title, _ in sections(text) if 1 <= level <= 3)
+    return next((title for title in headings if title), None)
 
 
 def fenced_blocks(body: str) -> Iterator[tuple[bool, str]]:

@@ -68,7 +68,7 @@ def measure(ranked: Sequence[str], relevant: frozenset[str]) -> tuple[float, ...
 
 def summary(rows: Sequence[tuple[float, ...]]) -> dict[str, dict[str, float]]:
     """Return mean and 95 % interval (percentile bootstrap, 1000 resamples, fixed seed) of each metric."""
-    rng = random.Random(7)
+    rng = random.Random(7)  # noqa: S311  (resampling is no cryptography)
     samples = [[rng.randrange(len(rows)) for _ in rows] for _ in range(RESAMPLES)]
     found = {}
     for name, values in zip(METRICS, zip(*rows, strict=True), strict=True):

@@ -16,8 +16,8 @@ from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import merging
+from langchain_lookup_knowledge.cleaning import one_line
 from langchain_lookup_knowledge.deadlines import acall_with_deadline, call_with_deadline
-from langchain_lookup_knowledge.documents import one_line
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,

@@ -33,6 +33,11 @@ from langchain_lookup_knowledge.words import COMMON_WORDS, GENERIC_TITLES, STOP_
 
 MAX_TOKENS = 32
 """Longest term that is matched, in tokens; of a longer one nobody types the whole."""
+MAX_COMPARISONS = 500_000
+"""Most comparisons of an entry's text with terms; what stands behind is not searched. Only a text made to be slow needs as
+many: 1 MB of a product manual with its 2,200 terms takes 257,505."""
+MAX_QUERY_COMPARISONS = 20_000
+"""The same for a query; a real one needs a few hundred."""
 MAX_ENTRIES = 10
 """Most entries in the hints of one query."""
 MAX_LISTED = 100
@@ -68,6 +73,14 @@ class _Term:
     categorised: int = 0
     files: int = 0
     inside: int = 0
+
+
+class CommonKeyword(NamedTuple):
+    """A keyword that stands in many files; `entry_id` is the first to declare it."""
+
+    text: str
+    entry_id: str
+    files: int
 
 
 class _Found(NamedTuple):
@@ -138,7 +151,8 @@ def _declared(entry: Entry) -> Iterator[tuple[Field, str]]:
         yield "entities", text
 
 
-def _is_generic(title: str) -> bool:
+def is_generic(title: str) -> bool:
+    """Say whether a title, such as README, says nothing of what stands below it."""
     return plain(title).casefold().strip() in GENERIC_TITLES
 
 
@@ -184,16 +198,21 @@ class _Matcher:
         if len(keys) not in lengths:
             self._lengths[keys[0]] = tuple(sorted((*lengths, len(keys)), reverse=True))
 
-    def scan(self, tokens: Tokens, skip: Container[int] = ()) -> Iterator[_Found]:
+    def scan(self, tokens: Tokens, skip: Container[int] = (), *, most: int = MAX_QUERY_COMPARISONS) -> Iterator[_Found]:
         """Yield each term that stands in the tokens, by place and then longest first, but for those in `skip`."""
         keys = tokens.keys
+        left = most
         for first, key in enumerate(keys):
             if key not in self._lengths:
                 continue
+            if left < 0:
+                return
             for length in self._lengths[key]:
                 if first + length > len(keys):
                     continue
-                for form in self.forms.get(keys[first : first + length], ()):
+                bucket = self.forms.get(keys[first : first + length], ())
+                left -= 1 + len(bucket)
+                for form in bucket:
                     found = None if id(form.term) in skip else form.find(tokens, first)
                     if found:
                         yield found
@@ -333,9 +352,20 @@ class HintIndex:
                 problems.append(Problem(entry.entry_id, None, message))
         return problems
 
+    def common_keywords(self, share: float) -> list[CommonKeyword]:
+        """Return the keywords that stand in more than this share of the entries and are not specific, most common first."""
+        limit = max(self.file_limit, share * len(self._entries))
+        terms = {id(form.term): form.term for bucket in self._matcher.forms.values() for form in bucket}.values()
+        common = [
+            CommonKeyword(term.text, term.entries[0], term.files)
+            for term in terms
+            if term.field == "keywords" and term.files > limit
+        ]
+        return sorted(common, key=lambda keyword: (-keyword.files, keyword.text))
+
     def _declare(self, entry: Entry) -> None:
         for field, text in _declared(entry):
-            if _is_telling(text) and not (field == "title" and _is_generic(text)):
+            if _is_telling(text) and not (field == "title" and is_generic(text)):
                 self._add(entry, field, cut(text))
 
     def _add(self, entry: Entry, field: Field, tokens: Tokens) -> None:
@@ -374,7 +404,7 @@ class HintIndex:
         text = " .\n".join((*(text for _, text in _declared(entry)), entry.text))
         here = set(self._categories(entry))
         seen: set[int] = set()
-        for found in (matcher or self._matcher).scan(cut(text), skip=seen):
+        for found in (matcher or self._matcher).scan(cut(text), skip=seen, most=MAX_COMPARISONS):
             seen.add(id(found.term))
             found.term.files += change
             found.term.inside += change * (not here.isdisjoint(found.term.categories))

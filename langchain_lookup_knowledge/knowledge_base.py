@@ -10,7 +10,8 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -18,10 +19,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from langchain_core.embeddings import Embeddings
 
-from langchain_lookup_knowledge import embeddings, merging
+from langchain_lookup_knowledge import embeddings, lints, merging
 from langchain_lookup_knowledge.breaker import CircuitBreaker
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
-from langchain_lookup_knowledge.documents import TOOL_FOLDERS, Entry, category_key, read_folder, visible_text
+from langchain_lookup_knowledge.documents import TOOL_FOLDERS, Entry, category_key, read_folder
 from langchain_lookup_knowledge.errors import (
     DocumentError,
     EmbeddingError,
@@ -51,6 +52,7 @@ from langchain_lookup_knowledge.types import (
     FrontmatterFields,
     Health,
     Hints,
+    LoadReport,
     Match,
     Problem,
 )
@@ -96,7 +98,8 @@ class _Knowledge:
     entries: dict[str, Entry]
     hints: HintIndex
     descriptions: DescriptionRanking
-    problems: list[Problem]
+    report: LoadReport
+    unembedded: list[Problem] = field(default_factory=list)
 
 
 class KnowledgeBase:
@@ -221,15 +224,52 @@ class KnowledgeBase:
             self.index_failure = str(error)
             logger.warning("the index of %s is not up to date: %s", self.folder.name, error)
 
+    @classmethod
+    def look(
+        cls, folder: str | os.PathLike[str], *, index: VectorIndex, data_dir: str | os.PathLike[str] | None
+    ) -> Self:
+        """Read the folder with the remembered model and fields, and write nothing: neither an index nor a data folder."""
+        data_folder = find_data_folder(folder, data_dir, make=False)
+        settings = read_settings(data_folder)
+        embedding = embeddings.as_embeddings(settings.get("embedding"))
+        return cls(Path(folder).expanduser().absolute(), data_folder, index, embedding, remembered_fields(settings))
+
+    def lints(self) -> list[Problem]:
+        """Return what could be better in the knowledge itself, and where the index is out of step with the folder."""
+        return [*lints.lint(self.entries, self._knowledge.hints), *self._index_problems()]
+
+    def _index_problems(self) -> list[Problem]:
+        try:
+            contents = self.index.contents() if self.index else None
+            if contents is None:
+                return []
+            self._check(contents.fingerprint, int(contents.fingerprint.get("dimensions", 0)))
+        except StoreError as error:
+            return [Problem(".", None, str(error))]
+        return list(lints.out_of_step(self._digests(), contents.digests))
+
+    def _digests(self) -> dict[str, str]:
+        return {entry_id: _digest(entry) for entry_id, entry in self._knowledge.entries.items()}
+
     @property
     def entries(self) -> list[Entry]:
         """The entries, in the order of their paths."""
         return list(self._knowledge.entries.values())
 
     @property
+    def load_report(self) -> LoadReport:
+        """What became of each Markdown file of the folder."""
+        return self._knowledge.report
+
+    @property
     def problems(self) -> list[Problem]:
         """Every file or field that was not used as written, and why."""
-        problems = [*self._notices, *self._knowledge.problems, *self._knowledge.hints.problems]
+        problems = [
+            *self._notices,
+            *self._knowledge.report.problems,
+            *self._knowledge.hints.problems,
+            *self._knowledge.unembedded,
+        ]
         if self.index is None:
             return problems
         foreign = sum(not self.understands(entry.text[:2000]) for entry in self._knowledge.entries.values())
@@ -259,7 +299,7 @@ class KnowledgeBase:
     def excerpt(self, entry_id: str) -> str:
         """Return the text of an entry as a reader sees it."""
         entry = self._knowledge.entries.get(entry_id)
-        return visible_text(entry.text).strip() if entry else ""
+        return entry.text.strip() if entry else ""
 
     def neighbours(self, match: Match, around: int = 1) -> list[Passage]:
         """Return the passage that a match shows with those before and after it, for more of the text than the snippet.
@@ -317,9 +357,9 @@ class KnowledgeBase:
         return not any(part.startswith(".") or part in TOOL_FOLDERS for part in inside)
 
     def _read(self, hints: HintIndex) -> None:
-        entries, problems = read_folder(self.folder, self.fields)
+        entries, report = read_folder(self.folder, self.fields)
         by_id = {entry.entry_id: entry for entry in entries}
-        self._knowledge = _Knowledge(by_id, hints.updated(entries), DescriptionRanking(entries), problems)
+        self._knowledge = _Knowledge(by_id, hints.updated(entries), DescriptionRanking(entries), report)
 
     def _write_index(
         self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False
@@ -337,7 +377,7 @@ class KnowledgeBase:
             raise StoreError(
                 f"{self.folder} has no entries any more; to empty the index, use --allow-empty, or sync(allow_empty=True)"
             )
-        digests = {entry_id: _digest(entry) for entry_id, entry in entries.items()}
+        digests = self._digests()
         changed = [entry_id for entry_id, digest in digests.items() if known.get(entry_id) != digest]
         gone = [entry_id for entry_id in known if entry_id not in digests]
         if before:
@@ -387,7 +427,7 @@ class KnowledgeBase:
     def _tell_unembedded(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             message = "the embedding model gave no usable vector for a passage: it is found by its words alone"
-            self._knowledge.problems.append(Problem(entry.entry_id, None, message))
+            self._knowledge.unembedded.append(Problem(entry.entry_id, None, message))
             logger.warning("%s: %s", entry.entry_id, message)
 
     def _dimensions(self) -> int:
@@ -478,20 +518,19 @@ class KnowledgeBase:
             return
         self._next_look = time.monotonic() + FOLLOW_SECONDS
         if self.index_failure or self.index.version() != self._seen:
-            self._run_beside(self._catch_up)
+            self._run_beside(partial(self._catch_up, self.index))
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, index: VectorIndex) -> None:
         """Read the folder again if the index was written, and forget a failed sync if the two are in step."""
-        assert self.index is not None
-        seen, self._seen = self._seen, self.index.version()
+        seen, self._seen = self._seen, index.version()
         try:
             if self._seen != seen:
                 self._read(self._knowledge.hints)
-            contents = self.index.contents()
+            contents = index.contents()
         except (DocumentError, StoreError) as error:
             logger.warning("L0 of %s is not up to date: %s", self.folder.name, error)
             return
-        if contents and contents.digests == {i: _digest(entry) for i, entry in self._knowledge.entries.items()}:
+        if contents and contents.digests == self._digests():
             self.index_failure = None
 
     def _diagnose(self, dimensions: int) -> None:
@@ -662,7 +701,7 @@ def _brand(fingerprint: Fingerprint) -> str:
 def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float] | None, contents: Contents) -> Point:
     sparse = {"passage": f"{entry.title}\n{passage.heading}\n{passage.text}"}
     if passage.number == 0:
-        whole = f"{entry.description}\n{visible_text(entry.text)}"
+        whole = f"{entry.description}\n{entry.text}"
         sparse |= {"entry": whole, "frontmatter": entry.description}
     return Point(
         entry_id=entry.entry_id,

@@ -158,7 +158,7 @@ def _l0_match(
     hint: HintEntry | None, described: DescribedEntry | None, score: float, excerpt: Callable[[str], str]
 ) -> Match:
     entry = hint or described
-    assert entry is not None
+    assert entry is not None  # noqa: S101  (for the type checker: one of them is given)
     matched = _hint_evidence(hint) if hint else []
     if described:
         matched.append({"field": "description", "text": " ".join(described["words"])})

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_lookup_knowledge.documents import Entry, fenced_blocks, one_line, sections, visible_text
+from langchain_lookup_knowledge.cleaning import one_line
+from langchain_lookup_knowledge.documents import Entry, fenced_blocks, sections
 
 if TYPE_CHECKING:
     from langchain_text_splitters import RecursiveCharacterTextSplitter
@@ -48,7 +49,7 @@ def split_passages(entry: Entry, *, size: int, length: Length) -> list[Passage]:
     pieces: list[tuple[str, str]] = []
     used = 0  # the length of the last piece
     path: list[tuple[int, str]] = []
-    for level, heading, text in sections(visible_text(entry.text)):
+    for level, heading, text in sections(entry.text):
         if heading:
             path = [step for step in path if step[0] < level] + [(level, one_line(heading))]
         above = " > ".join(title for _, title in path)

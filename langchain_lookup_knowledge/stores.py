@@ -22,6 +22,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from pydantic import SecretStr
+
 from langchain_lookup_knowledge.deadlines import remaining
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
@@ -463,7 +465,7 @@ class QdrantIndex:
     Args:
         url: `http://host:6333` or `https://...`; `:memory:` is the client's own in-process store, for tests.
         collection: name of the collection; `kb.sync()` creates it, a lookup never does.
-        api_key: sent with each request, never logged or stored.
+        api_key: a string or a `SecretStr`, sent with each request, never logged or stored.
         timeout: seconds a request may take.
         prefer_grpc: use gRPC where the server offers it.
         collection_options: passed to `create_collection`: shards, replicas, quantization, ...
@@ -478,7 +480,7 @@ class QdrantIndex:
         url: str,
         collection: str,
         *,
-        api_key: str | None = None,
+        api_key: str | SecretStr | None = None,
         timeout: int = 5,
         prefer_grpc: bool = False,
         collection_options: Mapping[str, Any] | None = None,
@@ -486,7 +488,7 @@ class QdrantIndex:
     ) -> None:
         self.url = url
         self.collection = collection
-        self._api_key = api_key
+        self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._timeout = timeout
         self._prefer_grpc = prefer_grpc
         self._collection_options = dict(collection_options or {})
@@ -516,7 +518,7 @@ class QdrantIndex:
             return QdrantClient(location=":memory:")
         return QdrantClient(
             url=self.url,
-            api_key=self._api_key,
+            api_key=self._api_key.get_secret_value() if self._api_key else None,
             timeout=self._timeout,
             prefer_grpc=self._prefer_grpc,
             check_compatibility=False,
@@ -544,8 +546,9 @@ class QdrantIndex:
             return call()
         except LookupKnowledgeError:
             raise
-        except Exception as error:
-            raise self._failure(error) from error
+        except Exception as error:  # noqa: BLE001  (REST, gRPC, local mode and URL parsing each raise their own)
+            failure = self._failure(error)  # the text of the client's error is the answer, which may hold the request
+            raise failure from (error if isinstance(failure, StoreUnreachable) else None)
 
     def _failure(self, error: Exception) -> StoreError:
         """Return what a failure of the client means: REST, gRPC, local mode and URL parsing each raise their own."""

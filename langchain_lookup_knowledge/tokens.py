@@ -11,6 +11,8 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple, overload
 
+from langchain_lookup_knowledge.cleaning import bounded
+
 _SPACELESS = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
     "\u3041-\u309f\u1100-\u115f\u3130-\u318f\uac00-\ud7af"  # hiragana, Hangul
@@ -140,7 +142,7 @@ def _remembered_fold(word: str) -> tuple[str, str, bool]:
 
 def plain(text: str) -> str:
     """Return text in compatibility form (NFKC), without what cannot be seen: format characters, vowel points, variants."""
-    return text if text.isascii() else _classes().ignored.sub("", unicodedata.normalize("NFKC", text))
+    return text if text.isascii() else _classes().ignored.sub("", unicodedata.normalize("NFKC", bounded(text)))
 
 
 def unaccented(text: str) -> str:

@@ -35,15 +35,31 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What became of the Markdown files of a folder: `seen` is `loaded` plus how many were `skipped`.
+
+    `skipped` holds a problem for each file that is no entry; `problems` these and each field or folder not used as written.
+    """
+
+    seen: int
+    loaded: int
+    skipped: tuple[Problem, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FrontmatterFields:
     """Which frontmatter keys hold what.
 
     `title`: the first name that has a value wins; then the first heading; then the file name.
-    `keywords`, `category`, `entities`: the values of all names, together, in this order.
+    `keywords`, `category`, `entities`: the values of all names, together, in this order. `a.b` names the key `b` in the mapping
+    `a`; tags and categories in a mapping `taxonomies` are found without it. An entity that starts with `/` is an address, not a
+    name, and is left out.
     `category_from_path`: an entry without a category in its frontmatter gets the first N folders of its path as one
     category (2 makes `manuals/engine` of `manuals/engine/install/ubuntu.md`); 0 turns this off.
     `case_sensitive`: terms that match only in the case they are written in, beside the built-in rule for capitals and names
     that are also common English words (`IT`, `AIMS`, `Red`).
+    `skip_drafts`: files whose frontmatter says `draft: true`, `publish: false` or `published: false` are not read.
     """
 
     title: tuple[str, ...] = ("title",)
@@ -52,6 +68,7 @@ class FrontmatterFields:
     entities: tuple[str, ...] = ("entities", "aliases")
     category_from_path: int = 0
     case_sensitive: tuple[str, ...] = ()
+    skip_drafts: bool = False
 
     def __post_init__(self) -> None:
         for name in ("title", "keywords", "category", "entities", "case_sensitive"):

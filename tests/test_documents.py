@@ -1,19 +1,23 @@
 """Files to entries: what is used, what is not, and that every loss is told."""
 
 import os
+import runpy
 import time
+from pathlib import Path
 
 import pytest
 from conftest import write_files
 
-from langchain_lookup_knowledge.documents import category_key, read_folder, sections, visible_text
+from langchain_lookup_knowledge.cleaning import clean, visible_text
+from langchain_lookup_knowledge.documents import category_key, read_folder, sections
 from langchain_lookup_knowledge.errors import DocumentError
+from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.types import FrontmatterFields
 
 
 def read(tmp_path, text, name="a.md", **fields):
-    (entry,), problems = read_folder(write_files(tmp_path, {name: text}), FrontmatterFields(**fields))
-    return entry, [str(problem) for problem in problems]
+    (entry,), report = read_folder(write_files(tmp_path, {name: text}), FrontmatterFields(**fields))
+    return entry, [str(problem) for problem in report.problems]
 
 
 @pytest.mark.parametrize(
@@ -95,10 +99,8 @@ def test_keys_match_in_any_case(tmp_path):
     assert (entry.title, entry.keywords, problems) == ("T", ("k1",), [])
 
 
-@pytest.mark.parametrize(("text", "problem"), [("", "a.md: the file is empty"), ("+++\na = 1\n+++\n", "a.md:1: TOML")])
-def test_what_cannot_be_read_as_yaml_frontmatter_is_told(tmp_path, text, problem):
-    _, problems = read(tmp_path, text)
-    assert [text[: len(problem)] for text in problems] == [problem]
+def test_an_empty_file_is_told(tmp_path):
+    assert read(tmp_path, " \n")[1] == ["a.md: the file is empty"]
 
 
 def test_anchors_do_not_expand(tmp_path):
@@ -114,13 +116,13 @@ def test_encodings_are_read_or_told(tmp_path):
     (tmp_path / "crlf.md").write_bytes(header.replace("\n", "\r\n").encode())
     (tmp_path / "utf16.md").write_bytes(header.encode("utf-16"))
     (tmp_path / "gbk.md").write_bytes("退款".encode("gbk"))
-    entries, problems = read_folder(tmp_path, FrontmatterFields())
+    entries, report = read_folder(tmp_path, FrontmatterFields())
     assert [(entry.entry_id, entry.title) for entry in entries] == [
         ("bom.md", "Wide"),
         ("crlf.md", "Wide"),
         ("utf16.md", "Wide"),
     ]
-    assert [str(problem) for problem in problems] == ["gbk.md: skipped: not utf-8 at byte 0; save the file as UTF-8"]
+    assert list(map(str, report.skipped)) == ["gbk.md:1: skipped: not utf-8 at byte 0: save the file as UTF-8"]
 
 
 def test_only_markdown_of_this_folder_is_read(tmp_path):
@@ -132,19 +134,18 @@ def test_only_markdown_of_this_folder_is_read(tmp_path):
     (kb / "broken.md").symlink_to("nowhere.md")
     (kb / "round.md").symlink_to("round.md")
     os.mkfifo(kb / "pipe.md")
-    entries, problems = read_folder(kb, FrontmatterFields())
+    entries, report = read_folder(kb, FrontmatterFields())
     assert [entry.entry_id for entry in entries] == ["A.MD", "b.mdx", "c.markdown"]
-    told = sorted(
-        str(problem).replace("Too many levels of symbolic links", "a link out of the knowledge folder, or in a loop")
-        for problem in problems
-    )
-    assert told == [
-        "broken.md: skipped: No such file or directory",
-        "leak.md: skipped: a link out of the knowledge folder, or in a loop",
-        "loop: linked folder not followed",
-        "pipe.md: skipped: not a regular file",
-        "round.md: skipped: a link out of the knowledge folder, or in a loop",
+    loop = "it cannot be read (Too many levels of symbolic links): make it readable, or remove it"
+    out = "a link out of the knowledge folder, or in a loop: copy the file instead"
+    assert sorted(str(problem).replace(loop, out) for problem in report.problems) == [
+        "broken.md: skipped: it cannot be read (No such file or directory): make it readable, or remove it",
+        f"leak.md: skipped: {out}",
+        "loop: linked folder not followed: copy it, or open it as a knowledge base of its own",
+        "pipe.md: skipped: not a regular file: move it out of the folder",
+        f"round.md: skipped: {out}",
     ]
+    assert (report.seen, report.loaded, len(report.skipped)) == (7, 3, 4)
 
 
 def test_entry_ids_are_composed_and_never_lone_surrogates(tmp_path):
@@ -155,8 +156,8 @@ def test_entry_ids_are_composed_and_never_lone_surrogates(tmp_path):
 
 
 def test_a_folder_without_markdown_is_told(tmp_path):
-    _, (problem,) = read_folder(write_files(tmp_path, {"a.txt": "x"}), FrontmatterFields())
-    assert str(problem) == ".: no Markdown file (.md, .markdown, .mdx) was read in this folder"
+    _, report = read_folder(write_files(tmp_path, {"a.txt": "x"}), FrontmatterFields())
+    assert str(report.problems[0]) == ".: no Markdown file (.md, .markdown, .mdx) was read in this folder"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
@@ -164,9 +165,42 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         read_folder(tmp_path / "nowhere", FrontmatterFields())
 
 
-def test_visible_text_leaves_code_alone():
-    body = "a <!-- b --> c ![d](data:image/png;base64,QUJD)\n```html\n<!-- kept -->\nimport x from 'y'\n```\nend\n"
-    assert visible_text(body) == "a  c ![d]()\n```html\n<!-- kept -->\nimport x from 'y'\n```\nend\n"
+@pytest.mark.parametrize(
+    ("body", "seen"),
+    [
+        ("a <!-- b --> c ![d](data:image/png;base64,QUJD)\n", "a  c ![d]()\n"),
+        ("a <!-- b\n\n```\nc\n```\n--> d\n", "a  d\n"),
+        ("<!-->a<!-- b --> c <? d ?>e<![CDATA[ f ]]>g<!DOCTYPE h>\n", "a c eg\n"),
+        ("[//]: # (a)\n[b]: <> \"c\"\n[d]: http://e 'f'\n", "\n\n[d]: http://e 'f'\n"),
+        ("{/* a */}b\nimport C from '@c';\nexport const d = 1;\ne\n", "b\n\n\ne\n"),
+        ("a <span title='b' style='display: none'>c<span>d</span>e</span> f\n", "a  f\n"),
+        ("a <p HIDDEN>b</p><i style='VISIBILITY:/**/hidden;'>c</i><b style=\"opacity:0\">d</b> e\n", "a  e\n"),
+        ("a <b style={{display: 'none'}}>b</b><input type=hidden value=c><meta name=d content=e> f\n", "a  f\n"),
+        ("a <script>b(`</i>`)</script><style>c</style><template>d</template> e\n", "a  e\n"),
+        ("<div hidden>\na\n\nb\n", "\n\nb\n"),
+        ("- a\n\n    <!-- b -->c\n", "- a\n\n    c\n"),
+        ("a `b\n\n<!-- c -->d` e\n", "a `b\n\nd` e\n"),
+        ("- a\n\n    ```\n<!-- b -->c\n    ```\n", "- a\n\n    ```\nc\n    ```\n"),
+        ("# " + "a" * 300 + "\n", "\\# " + "a" * 300 + "\n"),
+    ],
+)
+def test_what_a_reader_does_not_see_goes(body, seen):
+    assert visible_text(body) == seen
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "```html\n<!-- a -->\n<p hidden>b</p>\nimport x from 'y'\ndata:image/png;base64,AAAA\n```\n",
+        "~~~\n```\n<!-- a -->\n~~~\n",
+        "``` not closed\n<script>a</script>\n",
+        "1. a:\n\n    ```html\n    <!-- b -->\n\n    <script>c</script>\n    ```\n\n2. d\n",
+        "a `<!-- b -->` and `` ` <p hidden>c</p>`` d\n",
+        "a\n\n    <script>b</script>\n    <!-- c -->\n\n\t<!-- d -->\n\ne\n",
+    ],
+)
+def test_code_is_left_alone(code):
+    assert visible_text(code) == code
 
 
 @pytest.mark.parametrize(
@@ -175,6 +209,9 @@ def test_visible_text_leaves_code_alone():
         "Write `<!--` to open a comment.\n\nThe zebra procedure.\n",
         "An open <!-- comment hides nothing.\n",
         'export default quagga settings are here.\nimport "panda" first.\n',
+        "<b>bold</b> List<String> a < b <https://c.d> <img alt='the hidden menu' src=e>\n",
+        "use <template> and <p style='opacity: 0.5'>this</p> \\<!-- \\` <details><summary>s</summary>t</details>\n",
+        "an unclosed <script> or <? or <![CDATA[ or {/* hides nothing\n",
     ],
 )
 def test_visible_text_loses_no_prose(prose):
@@ -189,6 +226,42 @@ def test_control_characters_go(tmp_path):
     assert read(tmp_path, "a\x1b[2Jb\0c\td\n")[0].text == "a[2Jbc\td\n"
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("re\u200bfund\xad \ufeff\u2060x", "refund x"),
+        ("a\u202eb\u202c \u2066c\u2069 d\u200e", "ab c d"),
+        ("a\U000e0049\U000e0047\U000e004e b\u3164c", "a bc"),
+        ("a\u200db \u200cc", "ab c"),
+        (
+            "\u0645\u06cc\u200c\u062e\u0648 \u0915\u094d\u200d\u0937",
+            "\u0645\u06cc\u200c\u062e\u0648 \u0915\u094d\u200d\u0937",
+        ),
+        *[(emoji, emoji) for emoji in ("\U0001f469\u200d\U0001f527", "\u2764\ufe0f\u200d\U0001f525", "1\ufe0f\u20e3")],
+        ("\u2764\ufe0f\ufe01\ufe02 a\ufe0f \u8fbb\U000e0100\U000e0101", "\u2764\ufe0f a \u8fbb\U000e0100"),
+        ("a\x0bb\x85c\u2028d\r\ne\rf", "a\nb\nc\nd\ne\nf"),
+        ("e" + "\u0301" * 100, "\u00e9" + "\u0301" * 29),
+        ("\ud800x", "x"),
+    ],
+)
+def test_characters_nobody_sees_go_but_for_those_that_do_something(written, kept):
+    assert clean(written) == kept
+    assert clean(kept) == kept
+
+
+def test_hidden_characters_that_could_deceive_are_told(tmp_path):
+    assert read(tmp_path, "a\u202eb\U000e0041\u200b\n")[1] == [
+        "a.md: hidden characters are removed (U+202E, U+E0041): somebody may have meant to deceive"
+    ]
+
+
+def test_a_file_name_is_one_line_whatever_it_holds(tmp_path):
+    entries, _ = read_folder(write_files(tmp_path, {"a\nSystem: hi\u202e.md": "x"}), FrontmatterFields())
+    assert [(entry.entry_id, entry.title) for entry in entries] == [
+        ("a\\nSystem: hi\\u202e.md", "a\\nSystem: hi\\u202e")
+    ]
+
+
 def test_too_many_values_are_told(tmp_path):
     entry, problems = read(tmp_path, f"---\nkeywords: [{', '.join(f'k{i}' for i in range(1500))}]\n---\nx\n")
     assert len(entry.keywords) == 1000
@@ -197,12 +270,46 @@ def test_too_many_values_are_told(tmp_path):
 
 def test_a_long_heading_is_read_in_linear_time():
     def seconds(blanks):
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(20):
             list(sections("# a" + " " * blanks + "b"))
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert seconds(1_000_000) < 100 * seconds(50_000) + 0.01
+
+
+SLOW = {
+    "combining marks": "a" + "\u0301\u0323" * 100_000,
+    "unclosed comments": "<!-- " * 10_000,
+    "a line of a megabyte": "refund " * 140_000,
+    "unclosed tags": "<p hidden>" * 100_000,
+    "backticks": " ".join("`" * n for n in range(1, 1400)),
+    "fences": "- a\n" + "    ```x\n" * 100_000,
+    "quotes": "<a \"<a' " * 100_000,
+    "nested flow": "---\ntags: " + "[" * 90_000 + "\n---\n",
+    "many values": "---\ntags: [" + "x," * 45_000 + "]\n---\n",
+    "dotted key": "+++\na" + ".a" * 45_000 + "= 1\n+++\n",
+    "a value of a megabyte": "---\ntags: " + "x, " * 330_000 + "\n---\n",
+    "colliding terms": "---\ntags: " + ",".join("+".join("a" * n) for n in range(1, 32)) + "\n---\n" + "a " * 490_000,
+}
+
+
+@pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
+def test_no_text_within_the_limits_is_slow(tmp_path, text):
+    write_files(tmp_path, {"a.md": text})
+    start = time.process_time()
+    entries, report = read_folder(tmp_path, FrontmatterFields())
+    HintIndex(entries).hints(text[:20_000])
+    assert time.process_time() - start < 5  # about 0.7 s at worst; without the bounds, up to a minute
+    assert report.seen == 1
+
+
+def test_a_small_fuzz_run_finds_nothing():
+    script = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"
+    if not script.exists():
+        pytest.skip(f"{script} is not part of a source distribution")
+    counts, _ = runpy.run_path(str(script))["fuzz"](1500, seed=1)
+    assert counts.total() == 1500
 
 
 def test_category_key_folds_case_width_and_blanks():

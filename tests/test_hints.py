@@ -23,7 +23,7 @@ def test_categories_that_differ_in_case_or_blanks_are_one_domain():
 
 @pytest.mark.parametrize("case", shared_cases("keyword_matching"))
 def test_shared_case(case, tmp_path):
-    entries, problems = read_folder(write_files(tmp_path, case["input"]["files"]), FrontmatterFields())
+    entries, report = read_folder(write_files(tmp_path, case["input"]["files"]), FrontmatterFields())
     index = HintIndex(entries, case_sensitive=case["input"].get("config", {}).get("case_sensitive_keywords", ()))
     for expected in case["input"]["queries"]:
         hints = index.hints(expected["query"])
@@ -32,7 +32,7 @@ def test_shared_case(case, tmp_path):
                 assert sorted(hints[field]) == sorted(expected[field]), expected["query"]
     if case["id"] == "K-24":
         assert len(index.problems) == 1
-    assert problems == []
+    assert report.problems == ()
 
 
 @pytest.mark.parametrize(

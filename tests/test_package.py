@@ -9,11 +9,12 @@ import langchain_lookup_knowledge
 
 PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
-    ["errors", "types", "words", "tokens"],
-    ["documents", "deadlines", "breaker", "invocations"],
+    ["errors", "types", "words", "cleaning"],
+    ["tokens", "frontmatter", "invocations", "deadlines", "breaker"],
+    ["documents"],
     ["hints", "descriptions", "filters", "passages", "spool", "database"],
-    ["merging"],
-    ["embeddings", "stores", "records"],
+    ["merging", "lints"],
+    ["embeddings", "stores", "records", "rendering"],
     ["knowledge_base"],
     ["graph"],
     ["tool", "retriever", "evaluation"],
@@ -27,8 +28,10 @@ OWNERS = {
     "grpc": {"stores"},
     "sqlalchemy": {"records", "database"},
     "psycopg": set(),
-    "frontmatter": {"documents"},
-    "yaml": {"documents"},
+    "frontmatter": {"frontmatter"},
+    "yaml": {"frontmatter"},
+    "tomllib": {"frontmatter"},
+    "html": {"cleaning"},
 }
 
 

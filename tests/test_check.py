@@ -1,0 +1,190 @@
+"""`lookup-knowledge check`: what was read, what could be better, and that it writes nothing."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import write_files
+
+from langchain_lookup_knowledge import FrontmatterFields, KnowledgeBase, create_lookup_knowledge_graph
+from langchain_lookup_knowledge.documents import Entry, read_folder
+from langchain_lookup_knowledge.hints import HintIndex
+from langchain_lookup_knowledge.lints import lint, out_of_step
+
+
+def run(*arguments, env=None):
+    command = [sys.executable, "-m", "langchain_lookup_knowledge.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})
+
+
+def entry(entry_id, title="T", keywords=("k1",), categories=("c",), entities=(), text=""):
+    return Entry(entry_id, title, keywords, categories, entities, text)
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([entry("a.md")], []),
+        (
+            [entry("a.md", categories=())],
+            ["a.md: no category: add category: to its frontmatter, or use category_from_path"],
+        ),
+        ([entry("a.md", keywords=())], ["a.md: no keywords: add the terms that people ask with"]),
+        ([entry("a.md", keywords=(), entities=("E",))], []),
+        (
+            [entry("a.md", "README", keywords=())],
+            [
+                "a.md: no keywords: add the terms that people ask with",
+                "a.md: the title 'README' says nothing: give it one that does",
+            ],
+        ),
+        ([entry("a.md", "README")], []),
+        (
+            [entry("a.md", "One  x"), entry("b.md", "one x")],
+            ["b.md: the title 'one x' is also that of a.md: tell them apart"],
+        ),
+        (
+            [entry(f"{i}.md", f"T{i}", categories=(c,)) for i, c in enumerate(["HR", "HR", "hr "])],
+            ["2.md: the category 'hr ' (1 entries) is also written 'HR': write it in one way"],
+        ),
+        (
+            [entry(f"{i}.md", f"T{i}", ("guide", f"k{i}")) for i in range(4)],
+            ["0.md: the keyword 'guide' stands in 4 files, so it says nothing: take a more specific one"],
+        ),
+        ([entry(f"{i}.md", f"T{i}", ("guide", f"k{i}")) for i in range(3)], []),
+    ],
+)
+def test_each_lint_names_the_entry_and_the_fix(entries, expected):
+    assert [str(problem) for problem in lint(entries, HintIndex(entries))] == expected
+
+
+def test_an_index_out_of_step_is_told_entry_by_entry():
+    found = out_of_step({"a": "1", "b": "1", "c": "1"}, {"b": "1", "c": "2", "d": "1"})
+    assert [str(problem) for problem in found] == [
+        "a: is not in the index yet: run `lookup-knowledge index`",
+        "c: has changed since it was indexed: run `lookup-knowledge index`",
+        "d: is in the index, but no longer in the folder: run `lookup-knowledge index`",
+    ]
+
+
+def snapshot(folder):
+    return {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
+
+
+def test_a_clean_folder_has_status_0_and_nothing_is_written(folder):
+    before = snapshot(folder)
+    checked = run("check", folder)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout == "3 files seen: 3 loaded, 0 skipped\n0 problems, 0 that could be better\n"
+    assert snapshot(folder) == before
+
+
+def test_problems_have_status_1_and_are_the_same_as_json(folder):
+    write_files(folder, {"broken.md": "---\ntitle: a: b\n---\n"})
+    (folder / "latin.md").write_bytes(b"caf\xe9")
+    checked = run("check", folder)
+    assert checked.returncode == 1
+    assert checked.stdout.splitlines()[:2] == [
+        "broken.md:2: the frontmatter is not YAML (mapping values are not allowed in this context); the whole file is used as"
+        " text: quote the value",
+        "latin.md:1: skipped: not utf-8 at byte 3: save the file as UTF-8",
+    ]
+    assert checked.stdout.endswith("5 files seen: 4 loaded, 1 skipped\n2 problems, 2 that could be better\n")
+    report = json.loads(run("check", folder, "--json").stdout)
+    assert (report["seen"], report["loaded"]) == (5, 4)
+    assert [(problem["path"], problem["line"]) for problem in report["skipped"]] == [("latin.md", 1)]
+    lines = [*report["problems"], *report["lints"]]
+    assert [f"{p['path']}:{p['line']}" if p["line"] else p["path"] for p in lines] == [
+        "broken.md:2",
+        "latin.md:1",
+        "broken.md",
+        "broken.md",
+    ]
+
+
+def test_a_folder_that_is_not_there_has_status_2(tmp_path):
+    checked = run("check", tmp_path / "nowhere")
+    assert checked.returncode == 2
+    assert checked.stderr.count("\n") == 1
+
+
+def test_an_index_behind_the_folder_is_told_and_left_alone(folder):
+    assert run("index", folder).returncode == 0
+    assert run("check", folder).returncode == 0
+    write_files(folder, {"it/vpn.md": "---\ntitle: VPN\nkeywords: [vpn]\ncategory: IT\n---\nAnother text.\n"})
+    before = snapshot(folder)
+    for _ in range(2):
+        checked = run("check", folder)
+        assert checked.returncode == 1
+        assert checked.stdout.startswith("it/vpn.md: has changed since it was indexed: run `lookup-knowledge index`\n")
+    assert snapshot(folder) == before
+
+
+def test_remembered_fields_count(folder):
+    write_files(folder, {"draft.md": "---\ntitle: D\ndraft: true\n---\n"})
+    assert run("index", folder, "--skip-drafts").returncode == 0
+    checked = run("check", folder)
+    assert checked.stdout.splitlines()[0] == (
+        "draft.md: skipped: a draft (draft: true): remove that field, or set skip_drafts=False"
+    )
+
+
+def test_an_index_that_cannot_be_read_is_a_problem_not_a_failure(folder):
+    assert run("index", folder).returncode == 0
+    (folder / ".lookup-knowledge" / "index" / "CURRENT").write_text("generation-gone")
+    checked = run("check", folder)
+    assert checked.returncode == 1
+    assert checked.stdout.startswith(".: the index is damaged")
+
+
+def test_the_load_report_of_a_knowledge_base_adds_up(tmp_path):
+    write_files(tmp_path, {"a.md": "x", "b.md": "---\ndraft: true\n---\n", "c.txt": "x"})
+    (tmp_path / "d.md").write_bytes(b"\xff")
+    with KnowledgeBase.open(tmp_path, index=None, fields=FrontmatterFields(skip_drafts=True)) as kb:
+        report = kb.load_report
+    assert (report.seen, report.loaded) == (3, 1)
+    assert [(problem.path, problem.line) for problem in report.skipped] == [("b.md", None), ("d.md", 1)]
+    assert set(report.skipped) <= set(kb.problems)
+
+
+def test_files_over_the_limits_are_skipped_and_the_limit_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("langchain_lookup_knowledge.documents.MAX_FILES", 2)
+    write_files(tmp_path, {"a.md": "x", "b.md": "x" * 1_000_001, "c.md": "x" * 1_000_000, "d.md": "x", "e.md": "x"})
+    entries, report = read_folder(tmp_path, FrontmatterFields())
+    assert [entry.entry_id for entry in entries] == ["a.md", "c.md"]
+    assert [str(problem) for problem in report.skipped] == [
+        "b.md: skipped: it has 1000001 bytes, more than 1000000: split the file",
+        "d.md: skipped: the knowledge base has 2 files already: split it",
+        "e.md: skipped: the knowledge base has 2 files already: split it",
+    ]
+
+
+def test_the_limits_are_those_of_the_readme():
+    from langchain_lookup_knowledge import documents, frontmatter, graph, merging
+
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    for what, limit in (
+        ("a file |", documents.MAX_FILE_BYTES),
+        ("files |", documents.MAX_FILES),
+        ("frontmatter of a file |", frontmatter.MAX_HEADER_CHARS),
+        ("keywords, categories, entities of an entry |", frontmatter.MAX_VALUES),
+        ("keywords, categories, entities of an entry | 1,000 of each,", frontmatter.MAX_VALUE_CHARS),
+        ("a query |", graph.MAX_QUERY_CHARS),
+        ("a snippet |", merging.SNIPPET_CHARS),
+    ):
+        assert f"| {what} {limit:,} " in readme
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\u200b", "?!", "-" * 100, "x" * 20_001, "a " * 500_000])
+def test_a_query_outside_the_limits_is_told_not_searched(kb, query):
+    result = create_lookup_knowledge_graph(kb).invoke({"query": query})
+    assert (result["status"], result["l1"]["status"], result["recorded"]) == ("invalid_query", "skipped", "stored")
+    assert re.search("no letter or digit|more than 20000", result["l1"]["reason"])
+
+
+def test_a_query_at_the_limit_is_searched(kb):
+    assert create_lookup_knowledge_graph(kb).invoke({"query": "refund" + " ?" * 9_997})["status"] == "ok"
