@@ -1,11 +1,12 @@
 """The lookup as a LangGraph graph: five steps, from the query to a recorded result."""
 
+import functools
 import logging
 import os
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -54,6 +55,8 @@ MAX_WORKERS = 32
 """Calls of L1 under way at once in a process, those that hang included."""
 SPARE_CANDIDATES = 10
 """Candidates kept in the state beyond the `k` that can become matches, for the guard and the hints to choose from."""
+REPLAYED_OPTIONS = ("k", "filter_mode", "min_similarity", "l1_enabled")
+"""Options that shape an answer: kept in the record, so that the lookup can be run again as it was."""
 TOOL_NAME = "lookup_knowledge"
 WITHOUT_L1: frozenset[L1Status] = frozenset(("failed", "timeout", "unavailable", "disabled"))
 """States of L1 in which it had no say, so that L0 answers as well as it can alone."""
@@ -73,6 +76,7 @@ class LookupState(TypedDict, total=False):
     query: str
     invocation_id: str
     started_at: float
+    steps: dict[str, float]
     status: Status
     retrieval_layer: RetrievalLayer
     primary: Match | None
@@ -107,10 +111,10 @@ def create_lookup_knowledge_graph(
         raise ValueError(f"record takes an InvocationRecorder such as SQLInvocationRecorder(url), not {record!r}")
     steps = _Steps(kb, record, options or LookupOptions())
     graph = StateGraph(LookupState, input_schema=LookupInput, output_schema=LookupResult)
-    graph.add_node("l0_hints", steps.l0_hints)
-    graph.add_node("choose_filter", steps.choose_filter)
-    graph.add_node("l1_retrieve", steps.l1_retrieve)
-    graph.add_node("merge_with_fallback", steps.merge_with_fallback)
+    graph.add_node("l0_hints", _timed(steps.l0_hints))
+    graph.add_node("choose_filter", _timed(steps.choose_filter))
+    graph.add_node("l1_retrieve", _timed(steps.l1_retrieve))
+    graph.add_node("merge_with_fallback", _timed(steps.merge_with_fallback))
     graph.add_node("record_invocation", steps.record_invocation)
     graph.add_edge(START, "l0_hints")
     graph.add_edge("l0_hints", "choose_filter")
@@ -119,6 +123,24 @@ def create_lookup_knowledge_graph(
     graph.add_edge("merge_with_fallback", "record_invocation")
     graph.add_edge("record_invocation", END)
     return graph.compile(name=TOOL_NAME, checkpointer=checkpointer)
+
+
+def _timed(step: Callable[[LookupState], LookupState]) -> Callable[[LookupState], LookupState]:
+    """Return the step with its milliseconds added to `steps`; a step that runs twice counts both."""
+
+    @functools.wraps(step)
+    def run(state: LookupState) -> LookupState:
+        started = time.perf_counter()
+        update = step(state)
+        steps = update.get("steps", state.get("steps", {}))
+        before = steps.get(step.__name__, 0.0)
+        return {**update, "steps": {**steps, step.__name__: round(before + _milliseconds(started), 3)}}
+
+    return run
+
+
+def _milliseconds(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
 
 
 def _default_recorder(kb: KnowledgeBase) -> SQLInvocationRecorder:
@@ -164,6 +186,7 @@ class _Steps:
             "query": storable(query) if isinstance(query, str) else "",
             "invocation_id": str(uuid.uuid4()),
             "started_at": time.time(),
+            "steps": {},
             "candidates": [],
             "unfiltered": [],
             "l1": _l1_report("ok"),
@@ -265,7 +288,7 @@ class _Steps:
         if self.recorder is None:
             return {"recorded": "off"}
         try:
-            self.recorder.record(_invocation(state, config))
+            self.recorder.record(_invocation(state, config, self.options))
         except RecordError as error:
             return self._unrecorded(str(error))
         except Exception as error:  # noqa: BLE001  (a recorder of the host's may raise anything; its text may hold a secret)
@@ -300,7 +323,7 @@ def _query_problem(query: object) -> str | None:
 def _l1_report(
     status: L1Status, reason: str | None = None, candidates: int = 0, started: float | None = None
 ) -> L1Report:
-    elapsed = 0.0 if started is None else round((time.perf_counter() - started) * 1000, 3)
+    elapsed = 0.0 if started is None else round(_milliseconds(started), 3)
     return {"status": status, "reason": reason, "candidates": candidates, "elapsed_ms": elapsed}
 
 
@@ -376,15 +399,24 @@ def _run_id(config: RunnableConfig) -> str | None:
     return None if run_id is None else str(run_id)
 
 
-def _invocation(state: LookupState, config: RunnableConfig) -> Invocation:
+def _trimmed(items: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{name: item[name] for name in names} for item in items]
+
+
+def _invocation(state: LookupState, config: RunnableConfig, options: LookupOptions) -> Invocation:
+    """Return the row of a lookup; of its last step, the time until the row is handed to the recorder."""
+    started = time.perf_counter()
     metadata = config.get("metadata") or {}
     thread_id = (config.get("configurable") or {}).get("thread_id")
     details = {
         "l0_hints": state["hints"],
         "filter": state["filter"],
         "l1": state["l1"],
-        "matches": [{key: match[key] for key in ("entry_id", "score", "layers")} for match in state["matches"]],
+        "candidates": _trimmed(state["candidates"], "entry_id", "score", "similarity"),
+        "matches": _trimmed(state["matches"], "entry_id", "score", "similarity", "layers"),
         "relevance": state["relevance"],
+        "options": {name: getattr(options, name) for name in REPLAYED_OPTIONS},
+        "steps": {**state["steps"], "record_invocation": round(_milliseconds(started), 3)},
     }
     return {
         "id": state["invocation_id"],

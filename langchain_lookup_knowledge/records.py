@@ -32,6 +32,14 @@ class InvocationRecorder(Protocol):
         """
 
 
+DETAIL_FACTS = {
+    "category": "$.filter.category",
+    "relaxed": "$.filter.relaxed",
+    "level": "$.relevance.level",
+    "scope": "$.scope",
+}
+"""What is counted of `retrieval_details`, and where it stands there."""
+
 metadata = sa.MetaData()
 tool_invocation = sa.Table(
     "tool_invocation",
@@ -50,6 +58,12 @@ tool_invocation = sa.Table(
     sa.Column("run_id", sa.Text),
     sa.Column("tool_call_id", sa.Text),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False, index=True),
+    # Holds all that an overview counts, so that SQLite never reads the details; PostgreSQL has no such index scan.
+    sa.Index(
+        "ix_tool_invocation_facts",
+        *("created_at", "status", "retrieval_layer", "l1_status", "duration_ms"),
+        *(sa.text(f"json_extract(retrieval_details, '{path}')") for path in DETAIL_FACTS.values()),
+    ).ddl_if(dialect="sqlite"),
 )
 
 
@@ -102,8 +116,14 @@ class SQLInvocationRecorder:
     def invocations(self, *, limit: int = 20) -> list[Invocation]:
         """Return the newest invocations, newest first."""
         newest = sa.select(tool_invocation).order_by(tool_invocation.c.created_at.desc()).limit(limit)
+        with self.reading() as connection:
+            return [as_invocation(row) for row in connection.execute(newest).mappings()]
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """Give a connection to a database whose table is there; a failure is a RecordError."""
         with self._translated("read"), self._begin() as connection:
-            return [_invocation(row) for row in connection.execute(newest).mappings()]
+            yield connection
 
     def close(self) -> None:
         """Close the connections of an engine made here."""
@@ -179,7 +199,8 @@ def storable(value: Any) -> Any:
     return value
 
 
-def _invocation(row: Any) -> Invocation:
+def as_invocation(row: Any) -> Invocation:
+    """Return a row of `tool_invocation` as it was recorded."""
     created = row["created_at"]
     moment = created.replace(tzinfo=UTC) if created.tzinfo is None else created.astimezone(UTC)
     return cast(Invocation, {**row, "created_at": moment.isoformat()})
