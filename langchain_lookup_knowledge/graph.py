@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
@@ -125,7 +125,13 @@ def create_lookup_knowledge_graph(
     return graph.compile(name=TOOL_NAME, checkpointer=checkpointer)
 
 
-def _timed(step: Callable[[LookupState], LookupState]) -> Callable[[LookupState], LookupState]:
+class _Step(Protocol):
+    __name__: str
+
+    def __call__(self, state: LookupState) -> LookupState: ...
+
+
+def _timed(step: _Step) -> _Step:
     """Return the step with its milliseconds added to `steps`; a step that runs twice counts both."""
 
     @functools.wraps(step)
