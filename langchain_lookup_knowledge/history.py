@@ -100,32 +100,34 @@ class History:
             self._dialect = connection.dialect.name
             present = sa.text("SELECT 1 FROM sqlite_master WHERE name = :name").bindparams(name=facts_index.name)
             indexed = self._dialect == "sqlite" and connection.execute(present).scalar() is not None
-        self._source, self._columns = _facts(self._dialect, indexed=indexed)
+        self._plain, self._detailed, self._columns = _sources(self._dialect, indexed=indexed)
 
     def overview(self, selection: Selection) -> Overview:
         """Return the counts of the selected lookups."""
         with self.recorder.reading() as connection:
-            facts = self._facts(
-                selection,
-                *("moment", "status", "retrieval_layer", "l1_status", "duration_ms", "category", "relaxed", "level"),
-            )
-            unit, characters = _unit(*connection.execute(sa.select(*_ends(facts.c.moment))).one())
-            times = sa.func.count().label("times")
-            keys = [
-                sa.func.substr(facts.c.moment, 1, characters).label("time"),
-                *(facts.c[name] for name in ("status", "retrieval_layer", "l1_status", "level", "relaxed")),
-                facts.c.category.is_not(None).label("fired"),
-            ]
-            rows = connection.execute(
-                sa.select(*keys, times).group_by(*(key.name for key in keys)).order_by("time")
-            ).all()
+            moments = self._facts(selection, "created_at").c.created_at
+            ends = connection.execute(sa.select(sa.func.min(moments), sa.func.max(moments))).one()
+            unit, characters = _unit(*ends)
+            rows = connection.execute(self._counts(selection, characters)).all()
+            durations = self._facts(selection, "duration_ms").c.duration_ms
+            place = sa.func.row_number().over(order_by=durations).label("place")
+            ranked = sa.select(durations, place).subquery().c
             total = sum(row.times for row in rows)
-            place = sa.func.row_number().over(order_by=facts.c.duration_ms).label("place")
-            ranked = sa.select(facts.c.duration_ms, place).subquery()
             wanted = {"median": (total + 1) // 2, "p95": math.ceil(0.95 * total)}
-            found = sa.select(ranked.c.place, ranked.c.duration_ms).where(ranked.c.place.in_(wanted.values()))
+            found = sa.select(ranked.place, ranked.duration_ms).where(ranked.place.in_(wanted.values()))
             latency = dict(connection.execute(found).tuples().all())
         return _counted(unit, rows, {name: latency[place] for name, place in wanted.items() if place in latency})
+
+    def _counts(self, selection: Selection, characters: int) -> sa.Select[Any]:
+        names = ("status", "retrieval_layer", "l1_status", "level", "relaxed")
+        facts = self._facts(selection, "moment", "category", *names).c
+        keys = [
+            sa.func.substr(facts.moment, 1, characters).label("time"),
+            facts.category.is_not(None).label("fired"),
+            *(facts[name] for name in names),
+        ]
+        counted = sa.select(*keys, sa.func.count().label("times"))
+        return counted.group_by(*(key.name for key in keys)).order_by("time")
 
     def lookups(self, selection: Selection, *, before: str = "", limit: int = PAGE_ROWS) -> list[dict[str, Any]]:
         """Return the columns of the newest selected lookups but for their details, newest first.
@@ -170,7 +172,7 @@ class History:
 
     def _invocations(self, ids: Sequence[str]) -> list[Invocation]:
         """Return the invocations with these ids that are in scope, in this order."""
-        source, columns = _facts(self._dialect, indexed=False)
+        _, source, columns = _sources(self._dialect, indexed=False)
         chosen = sa.select(*(columns[column.name] for column in _COLUMNS)).select_from(source)
         chosen = chosen.where(columns["id"].in_(ids))
         if self.scope:
@@ -226,8 +228,8 @@ class History:
 
         Materialized, each row is looked at once, on SQLite in the index alone if that holds the columns.
         """
-        source, columns = self._source, self._columns
-        wanted = dict.fromkeys((*names, "scope") if self.scope else names)
+        columns, wanted = self._columns, dict.fromkeys((*names, "scope") if self.scope else names)
+        source = self._detailed if DETAIL_FACTS.keys() & wanted else self._plain
         rows = sa.select(*(columns[name].label(name) for name in wanted)).select_from(source)
         rows = rows.where(*selection.conditions(columns))
         facts = rows.cte("facts").prefix_with("MATERIALIZED") if materialized else rows.subquery("facts")
@@ -257,8 +259,8 @@ def _midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def _facts(dialect: str, *, indexed: bool) -> tuple[Any, dict[str, sa.ColumnElement[Any]]]:
-    """Return where the facts of a lookup stand, and each by name: the columns, and what is counted of the details."""
+def _sources(dialect: str, *, indexed: bool) -> tuple[Any, Any, dict[str, sa.ColumnElement[Any]]]:
+    """Return where the columns stand, where they stand with what is counted of the details, and all of these by name."""
     if dialect == "postgresql":
         columns: dict[str, sa.ColumnElement[Any]] = {column.name: column for column in _COLUMNS}
         details = sa.func.jsonb_to_record(_COLUMNS.retrieval_details).table_valued(
@@ -270,16 +272,17 @@ def _facts(dialect: str, *, indexed: bool) -> tuple[Any, dict[str, sa.ColumnElem
         columns["level"] = details.c.relevance["level"].astext
         columns["scope"] = details.c.scope
         columns["moment"] = sa.func.to_char(sa.func.timezone("UTC", _COLUMNS.created_at), "YYYY-MM-DD HH24:MI")
-        source: Any = tool_invocation.join(details, sa.true())
+        plain: Any = tool_invocation
+        detailed: Any = tool_invocation.join(details, sa.true())
     else:
         columns = {column.name: sa.column(column.name, column.type) for column in _COLUMNS}
         for name, path in DETAIL_FACTS.items():  # written as in the index, or SQLite would not see that it holds them
             columns[name] = sa.literal_column(f"json_extract(retrieval_details, '{path}')")
         columns["relaxed"] = sa.type_coerce(columns["relaxed"], sa.Boolean)
         columns["moment"] = sa.type_coerce(columns["created_at"], sa.Text)
-        source = sa.text(f"tool_invocation INDEXED BY {facts_index.name}" if indexed else "tool_invocation")
+        plain = detailed = sa.text(f"tool_invocation INDEXED BY {facts_index.name}" if indexed else "tool_invocation")
     columns["short_query"] = sa.func.substr(columns["query"], 1, SHOWN_CHARS)
-    return source, columns
+    return plain, detailed, columns
 
 
 def _is_scope(written: sa.ColumnElement[Any], scope: Mapping[str, str], dialect: str) -> sa.ColumnElement[bool]:
@@ -296,14 +299,10 @@ def _one_if(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
     return sa.case((condition, 1), else_=0)
 
 
-def _ends(column: sa.ColumnElement[Any]) -> tuple[sa.ColumnElement[Any], ...]:
-    return sa.func.min(column), sa.func.max(column)
-
-
-def _unit(first: str | None, last: str | None) -> tuple[str, int]:
+def _unit(first: datetime | None, last: datetime | None) -> tuple[str, int]:
     """Return the unit of the time line between two moments, and how many characters tell one."""
-    days = (date.fromisoformat(last[:10]) - date.fromisoformat(first[:10])).days if first and last else 0
-    return next((unit, characters) for unit, (characters, most) in _UNITS.items() if days <= most)
+    days = (last - first).days if first and last else 0
+    return next((unit, characters) for unit, (characters, most) in _UNITS.items() if days < most)
 
 
 def _counted(unit: str, rows: Sequence[Any], latency: dict[str, float]) -> Overview:
