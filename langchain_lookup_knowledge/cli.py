@@ -5,7 +5,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,13 @@ from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.types import Invocation, LookupOptions
 
 if TYPE_CHECKING:
+    from langchain_lookup_knowledge.inspector import Inspector
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, SyncReport
+    from langchain_lookup_knowledge.records import SQLInvocationRecorder
     from langchain_lookup_knowledge.stores import VectorIndex
 
 DONE, NOTHING_FOUND, USAGE = 0, 1, 2
+CHANGED = 1
 ASK_TIMEOUT = 30.0
 """Seconds L1 may take for `ask`: a person waits, and the first lookup of a process loads what it needs."""
 
@@ -99,8 +103,51 @@ def _parser() -> argparse.ArgumentParser:
     invocations.add_argument("--db", metavar="URL", help="a record database, as an SQLAlchemy URL, instead of KB's")
     invocations.add_argument("--limit", type=_count, default=20, help="most rows (default 20)")
     invocations.add_argument("--json", action="store_true", help="print a JSON list")
-    invocations.set_defaults(run=_invocations)
+    invocations.set_defaults(run=_invocations, kb=None)
+
+    _add_readers_of_records(commands)
     return parser
+
+
+def _add_readers_of_records(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    inspect = commands.add_parser("inspect", help="serve pages that show what was looked up, how, and what is missing")
+    _add_records(inspect)
+    inspect.add_argument("--host", default="127.0.0.1", help="address to serve on (default 127.0.0.1)")
+    inspect.add_argument("--port", type=int, default=8477, help="port to serve on (default 8477; 0: any that is free)")
+    inspect.add_argument(
+        "--token", help="secret that every request needs; required unless served to this machine alone"
+    )
+    inspect.set_defaults(run=_inspect)
+
+    report = commands.add_parser("report", help="write the same pages into one file")
+    _add_records(report)
+    report.add_argument("--out", metavar="FILE.html", required=True, help="the file, written anew")
+    report.add_argument("--limit", type=_count, default=50, help="most lookups shown one by one (default 50)")
+    report.set_defaults(run=_report)
+
+    replay = commands.add_parser(
+        "replay", help="run recorded queries again; tell what changed, with status 1 if any did"
+    )
+    _add_records(replay)
+    replay.add_argument("--limit", type=_count, default=1000, help="most queries, newest first (default 1000)")
+    replay.add_argument("--json", action="store_true", help="print the changes as JSON")
+    replay.set_defaults(run=_replay)
+
+
+def _add_records(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "folder", metavar="KB", nargs="?", help="the knowledge folder (default: this one, or none with --db)"
+    )
+    command.add_argument("--kb", metavar="KB", help="the same")
+    command.add_argument("--data-dir", help="where its data is, if not in the folder")
+    command.add_argument("--db", metavar="URL", help="a record database, as an SQLAlchemy URL, instead of KB's")
+    command.add_argument(
+        "--scope",
+        metavar="FIELD=VALUE",
+        action="append",
+        default=[],
+        help="only calls of exactly this scope; repeatable",
+    )
 
 
 def _count(text: str) -> int:
@@ -211,17 +258,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _invocations(arguments: argparse.Namespace) -> int:
-    from langchain_lookup_knowledge.knowledge_base import find_data_folder  # noqa: PLC0415
-    from langchain_lookup_knowledge.records import SQLInvocationRecorder  # noqa: PLC0415
-
-    if arguments.db:
-        recorder = SQLInvocationRecorder(arguments.db)
-    else:
-        data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
-        if not (data_folder / "invocations.db").exists():
-            print(f"no call has been recorded in {data_folder}", file=sys.stderr)
-            return NOTHING_FOUND
-        recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
+    recorder = _recorder(arguments)
+    if recorder is None:
+        return NOTHING_FOUND
     rows = recorder.invocations(limit=arguments.limit)
     recorder.close()
     if arguments.json:
@@ -231,13 +270,109 @@ def _invocations(arguments: argparse.Namespace) -> int:
     return DONE if rows else NOTHING_FOUND
 
 
+def _recorder(arguments: argparse.Namespace) -> "SQLInvocationRecorder | None":
+    """Return the records meant, or None, told, where there are none; sets `folder` to the knowledge folder meant."""
+    from langchain_lookup_knowledge.knowledge_base import find_data_folder  # noqa: PLC0415
+    from langchain_lookup_knowledge.records import SQLInvocationRecorder  # noqa: PLC0415
+
+    if arguments.kb and arguments.folder:
+        raise ValueError("KB and --kb both name the knowledge folder: give one of them")
+    arguments.folder = arguments.kb or arguments.folder or (None if arguments.db else ".")
+    if arguments.db:
+        return SQLInvocationRecorder(arguments.db)
+    data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
+    if not (data_folder / "invocations.db").exists():
+        print(f"no call has been recorded in {data_folder}", file=sys.stderr)
+        return None
+    return SQLInvocationRecorder.in_file(data_folder / "invocations.db")
+
+
+@contextmanager
+def _inspector(arguments: argparse.Namespace) -> "Iterator[Inspector | None]":
+    try:
+        from langchain_lookup_knowledge.inspector import Inspector  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError(f"{error.name} is not installed: pip install 'langchain-lookup-knowledge[inspect]'") from error
+    from langchain_lookup_knowledge.history import History  # noqa: PLC0415
+
+    recorder = _recorder(arguments)
+    if recorder is None:
+        yield None
+        return
+    opener = (lambda: _open(arguments, sync=True)) if arguments.folder else None
+    inspector = Inspector(History(recorder, _scope(arguments.scope)), opener)
+    try:
+        yield inspector
+    finally:
+        inspector.close()
+        recorder.close()
+
+
+def _scope(given: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if any(not (name and equals) for name, equals, _ in pairs):
+        raise ValueError("--scope takes FIELD=VALUE, such as tenant=north")
+    if len({name for name, _, _ in pairs}) < len(pairs):
+        raise ValueError("--scope names a field twice: one value a field")
+    return {name: value for name, _, value in pairs}
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    with _inspector(arguments) as inspector:
+        if inspector is None:
+            return NOTHING_FOUND
+        inspector.serve(
+            arguments.host, arguments.port, arguments.token, started=lambda url: print(f"serving {url}", flush=True)
+        )
+    return DONE
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    with _inspector(arguments) as inspector:
+        if inspector is None:
+            return NOTHING_FOUND
+        Path(arguments.out).write_text(inspector.report(arguments.limit), "utf-8")
+    return DONE
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    from langchain_lookup_knowledge import replay  # noqa: PLC0415
+    from langchain_lookup_knowledge.history import History  # noqa: PLC0415
+
+    recorder = _recorder(arguments)
+    if arguments.folder is None:
+        raise ValueError("replay asks a knowledge base: give its folder with --kb")
+    if recorder is None:
+        return USAGE
+    rows, left_out = History(recorder, _scope(arguments.scope)).newest_answers(arguments.limit)
+    recorder.close()
+    if not rows:
+        raise ValueError("there is no recorded query to run again")
+    with _open(arguments, sync=True) as kb:
+        found = [(row, changed) for row, changed in replay.replay(kb, rows) if changed]
+    if arguments.json:
+        listed = [{"query": row["query"], "invocation_id": row["id"], "changes": changed} for row, changed in found]
+        figures = {"queries": len(rows), "changed": len(found), "left_out": left_out, "changes": listed}
+        print(json.dumps(figures, ensure_ascii=False, indent=2))
+    else:
+        for row, changed in found:
+            print("\n  ".join([_one_line(row["query"]), *replay.told(changed)]))
+        print(f"{len(rows)} queries run again: {len(found)} changed")
+    if left_out:
+        print(f"note: {left_out} queries were left out: L1 failed, or they were refused, each time", file=sys.stderr)
+    return CHANGED if found else DONE
+
+
 def _line(row: Invocation) -> str:
     found = row["primary_entry_id"] or "-"
-    query = " ".join(row["query"].split())[:60]
     return (
         f"{row['created_at'][:19]}Z  {row['status']:<13} {row['retrieval_layer']:<5} L1 {row['l1_status']:<15} "
-        f"{row['duration_ms']:7.1f} ms  {query!r} -> {found}"
+        f"{row['duration_ms']:7.1f} ms  {_one_line(row['query'])!r} -> {found}"
     )
+
+
+def _one_line(query: str) -> str:
+    return " ".join(query.split())[:60]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Records of calls: one row of `tool_invocation` each, in SQLite or PostgreSQL. The only module that imports SQLAlchemy."""
+"""Records of calls: one row of `tool_invocation` each, in SQLite or PostgreSQL."""
 
 import json
 import math
