@@ -20,12 +20,12 @@ def _tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
     return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), written, Markup("").join(children))
 
 
-def _figure(name: str, title: str, description: str, height: float, *children: Markup) -> Markup:
+def _figure(name: str, title: str, description: str, size: tuple[int, int], *children: Markup) -> Markup:
     labels = _tag("title", title, id=f"{name}-title"), _tag("desc", description, id=f"{name}-desc")
     return _tag(
         "svg",
         *(*labels, *children),
-        viewBox=f"0 0 {WIDTH} {height:g}",
+        viewBox=f"0 0 {size[0]} {size[1]}",
         role="img",
         aria_labelledby=f"{name}-title",
         aria_describedby=f"{name}-desc",
@@ -64,7 +64,7 @@ def stacked(name: str, title: str, counts: Mapping[str, Mapping[str, int]], seri
         anchor = "end" if place and place == len(moments) - 1 and step < 78 else "start" if step < 78 else "middle"
         drawn.append(_tag("text", moments[place], x=f"{x:.1f}", y=height - 8, text_anchor=anchor))
     described = f"{sum(totals):,} lookups in {len(counts)} units of time; the table below has the numbers."
-    return _figure(name, title, described, height, *drawn)
+    return _figure(name, title, described, (WIDTH, height), *drawn)
 
 
 def _round_up(number: int) -> int:
@@ -88,7 +88,7 @@ def bars(name: str, title: str, values: Mapping[str, float], unit: str) -> Marku
         drawn.append(_filled("solid", f"{label}: {value:.2f} {unit}", 180, y + 4, max(1, 360 * value / top), 15))
         drawn.append(_tag("text", f"{value:.2f} {unit}", x=f"{188 + 360 * value / top:.1f}", y=y + 16))
     listed = ", ".join(f"{label} {value:.2f} {unit}" for label, value in values.items())
-    return _figure(name, title, listed, 24 * len(values) + 4, *drawn)
+    return _figure(name, title, listed, (WIDTH, 24 * len(values) + 4), *drawn)
 
 
 def slopes(name: str, title: str, before: Sequence[str], after: Sequence[str]) -> Markup:
@@ -96,23 +96,23 @@ def slopes(name: str, title: str, before: Sequence[str], after: Sequence[str]) -
 
     A line that falls is dashed; an item that is gone is hollow, one that is new a square.
     """
-    drawn = [_tag("text", "L1's ranking", x=270, y=16, text_anchor="end", class_="heading")]
-    drawn.append(_tag("text", "the answer", x=380, y=16, class_="heading"))
+    drawn = [_tag("text", "L1's ranking", x=340, y=16, text_anchor="end", class_="heading")]
+    drawn.append(_tag("text", "the answer", x=460, y=16, class_="heading"))
     for rank, item in enumerate(before):
         y = 40 + 26 * rank
         if item in after:
             course = "falls" if after.index(item) > rank else "rises" if after.index(item) < rank else "stays"
-            drawn.append(_tag("line", class_=f"slope {course}", x1=292, y1=y, x2=368, y2=40 + 26 * after.index(item)))
-        drawn.append(_tag("circle", class_="place kept" if item in after else "place", cx=284, cy=y, r=6))
-        drawn.append(_tag("text", f"{_short(item)}  {rank + 1}", x=270, y=y + 5, text_anchor="end"))
+            drawn.append(_tag("line", class_=f"slope {course}", x1=362, y1=y, x2=438, y2=40 + 26 * after.index(item)))
+        drawn.append(_tag("circle", class_="place kept" if item in after else "place", cx=354, cy=y, r=6))
+        drawn.append(_tag("text", f"{_short(item)}  {rank + 1}", x=340, y=y + 5, text_anchor="end"))
     for rank, item in enumerate(after):
         y = 40 + 26 * rank
-        shape = {"cx": 376, "cy": y, "r": 6} if item in before else {"x": 370, "y": y - 6, "width": 12, "height": 12}
+        shape = {"cx": 446, "cy": y, "r": 6} if item in before else {"x": 440, "y": y - 6, "width": 12, "height": 12}
         drawn.append(_tag("circle" if item in before else "rect", class_="place kept", **shape))
-        drawn.append(_tag("text", f"{rank + 1}  {_short(item)}", x=390, y=y + 5, class_="first" if rank == 0 else ""))
+        drawn.append(_tag("text", f"{rank + 1}  {_short(item)}", x=460, y=y + 5, class_="first" if rank == 0 else ""))
     described = f"{len(before)} candidates, {len(after)} matches; the table below has their places and scores."
-    return _figure(name, title, described, 40 + 26 * max(len(before), len(after), 1), *drawn)
+    return _figure(name, title, described, (800, 30 + 26 * max(len(before), len(after))), *drawn)
 
 
-def _short(text: str, limit: int = 34) -> str:
+def _short(text: str, limit: int = 42) -> str:
     return text if len(text) <= limit else "…" + text[1 - limit :]

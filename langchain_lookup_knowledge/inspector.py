@@ -40,7 +40,7 @@ from langchain_lookup_knowledge.records import storable
 from langchain_lookup_knowledge.replay import replay, told
 from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.types import Invocation
-from langchain_lookup_knowledge.words import STOP_WORDS
+from langchain_lookup_knowledge.words import COMMON_WORDS, STOP_WORDS
 
 LAYERS = ("L0+L1", "L1", "L0", "none")
 STATUSES = ("ok", "degraded", "no_match", "invalid_query", "refused")
@@ -89,25 +89,24 @@ def marked(query: str, terms: Sequence[Mapping[str, Any]], limit: int = 2000) ->
 
 
 def by_shared_terms(queries: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Return the queries in groups that share a word, the word asked for most often first; the rest is the last group.
+    """Return the queries, each with how often it was asked, in groups that share a word; the rest is the last group.
 
-    Each group: its `terms`, all words that its queries share; its `queries` with how often each was asked; `times` in all.
+    The words asked for most often come first; a common word counts less. Each group: its `terms`, all words that its
+    queries share; its `queries` with how often each was asked; `times` in all.
     """
     left = {query: (times, _words(query)) for query, times in queries}
     groups = []
     while left:
         weights: Counter[str] = Counter()
-        spread: Counter[str] = Counter()
+        spread = Counter(word for _, words in left.values() for word in words)
         for times, words in left.values():
-            spread.update(words.keys())
-            weights.update(dict.fromkeys(words, times))
-        shared = [word for word in weights if spread[word] > 1]
-        word = min(shared, key=lambda word: (-weights[word], word), default=None)
-        chosen = [query for query, (_, words) in left.items() if word is None or word in words]
-        common = set.intersection(*(set(left[query][1]) for query in chosen)) if word else set()
-        asked = [(query, left[query][0]) for query in chosen]
-        names = [written for key, written in left[chosen[0]][1].items() if key in common]
-        groups.append({"terms": names, "queries": asked, "times": sum(times for _, times in asked)})
+            weights.update({word: times if word in COMMON_WORDS else 3 * times for word in words if spread[word] > 1})
+        word = min(weights, key=lambda word: (-weights[word], word), default=None)
+        chosen = {query: found for query, found in left.items() if word is None or word in found[1]}
+        first, *others = (words for _, words in chosen.values())
+        terms = [written for key, written in first.items() if word and all(key in other for other in others)]
+        asked = [(query, times) for query, (times, _) in chosen.items()]
+        groups.append({"terms": terms, "queries": asked, "times": sum(times for _, times in asked)})
         left = {query: found for query, found in left.items() if query not in chosen}
     return groups
 
