@@ -35,11 +35,12 @@ def recorded(folder, questions):
     return rows
 
 
-def fill(recorder, rows, number):
+def fill(url, rows, number):
     """Write `number` copies of the rows, at random moments of a year, one in twenty of them without L1."""
     rng = random.Random(7)
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    with recorder.reading() as connection:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
         for first in range(0, number, 1000):
             batch = []
             for place in range(first, min(first + 1000, number)):
@@ -50,6 +51,7 @@ def fill(recorder, rows, number):
                 row |= {"duration_ms": rng.lognormvariate(2, 0.5), "thread_id": f"thread-{place % 5000}"}
                 batch.append(row)
             connection.execute(sa.insert(tool_invocation), batch)
+    engine.dispose()
 
 
 def measured(call):
@@ -75,8 +77,8 @@ def main():
     arguments = parser.parse_args()
     url = arguments.db or f"sqlite:///{tempfile.mkdtemp()}/calls.db"
     recorder = SQLInvocationRecorder(url)
-    fill(recorder, recorded(arguments.folder, arguments.questions), arguments.rows)
     history, everything = History(recorder), Selection()
+    fill(url, recorded(arguments.folder, arguments.questions), arguments.rows)
     middle = history.lookups(Selection(until=datetime(2026, 7, 1).date()), limit=1)[0]["id"]
     calls = {
         "overview": lambda: history.overview(everything),
@@ -93,7 +95,7 @@ def main():
         "gaps: common terms": lambda: history.common_terms(everything),
         "replay: newest of each query": lambda: history.newest_answers(1000),
     }
-    print(f"{arguments.rows} lookups, {recorder.reading().__enter__().dialect.name}")
+    print(f"{arguments.rows} lookups, {sa.make_url(url).get_backend_name()}")
     print(f"{'':<30}{'first':>10}{'median':>10}{'most memory':>16}")
     for name, call in calls.items():
         first, median, peak = measured(call)

@@ -359,7 +359,10 @@ def _replay(arguments: argparse.Namespace) -> int:
             print("\n  ".join([_one_line(row["query"]), *replay.told(changed)]))
         print(f"{len(rows)} queries run again: {len(found)} changed")
     if left_out:
-        print(f"note: {left_out} queries were left out: L1 failed, or they were refused, each time", file=sys.stderr)
+        print(
+            f"note: {left_out} queries were left out: L1 failed each time, or they were refused, or are only kept as a hash",
+            file=sys.stderr,
+        )
     return CHANGED if found else DONE
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
@@ -62,6 +62,7 @@ WITHOUT_L1: frozenset[L1Status] = frozenset(("failed", "timeout", "unavailable",
 """States of L1 in which it had no say, so that L0 answers as well as it can alone."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class LookupInput(TypedDict):
@@ -111,10 +112,10 @@ def create_lookup_knowledge_graph(
         raise ValueError(f"record takes an InvocationRecorder such as SQLInvocationRecorder(url), not {record!r}")
     steps = _Steps(kb, record, options or LookupOptions())
     graph = StateGraph(LookupState, input_schema=LookupInput, output_schema=LookupResult)
-    graph.add_node("l0_hints", _timed(steps.l0_hints))
-    graph.add_node("choose_filter", _timed(steps.choose_filter))
-    graph.add_node("l1_retrieve", _timed(steps.l1_retrieve))
-    graph.add_node("merge_with_fallback", _timed(steps.merge_with_fallback))
+    graph.add_node("l0_hints", steps.l0_hints)
+    graph.add_node("choose_filter", steps.choose_filter)
+    graph.add_node("l1_retrieve", steps.l1_retrieve)
+    graph.add_node("merge_with_fallback", steps.merge_with_fallback)
     graph.add_node("record_invocation", steps.record_invocation)
     graph.add_edge(START, "l0_hints")
     graph.add_edge("l0_hints", "choose_filter")
@@ -125,22 +126,15 @@ def create_lookup_knowledge_graph(
     return graph.compile(name=TOOL_NAME, checkpointer=checkpointer)
 
 
-class _Step(Protocol):
-    __name__: str
-
-    def __call__(self, state: LookupState) -> LookupState: ...
-
-
-def _timed(step: _Step) -> _Step:
-    """Return the step with its milliseconds added to `steps`; a step that runs twice counts both."""
+def _timed(step: Callable[P, LookupState]) -> Callable[P, LookupState]:
+    """Return the step, a method that takes the state last, with its milliseconds added to `steps`."""
 
     @functools.wraps(step)
-    def run(state: LookupState) -> LookupState:
+    def run(*arguments: P.args, **named: P.kwargs) -> LookupState:
         started = time.perf_counter()
-        update = step(state)
-        steps = update.get("steps", state.get("steps", {}))
-        before = steps.get(step.__name__, 0.0)
-        return {**update, "steps": {**steps, step.__name__: round(before + _milliseconds(started), 3)}}
+        update = step(*arguments, **named)
+        steps = update.get("steps", cast(LookupState, arguments[-1]).get("steps", {}))
+        return {**update, "steps": {**steps, step.__name__: round(_milliseconds(started), 3)}}
 
     return run
 
@@ -186,6 +180,7 @@ class _Steps:
     logged: set[str] = field(default_factory=set)
     """Failures of L1 that were logged: each is, once."""
 
+    @_timed
     def l0_hints(self, state: LookupState) -> LookupState:
         query = state.get("query")
         update: LookupState = {
@@ -205,6 +200,7 @@ class _Steps:
             update["hints"] = self.kb.hints(update["query"])
         return update
 
+    @_timed
     def choose_filter(self, state: LookupState) -> LookupState:
         update: LookupState = {"filter": choose_filter(state["hints"], self.options.filter_mode)}
         if state["l1"]["status"] == "ok":
@@ -272,6 +268,7 @@ class _Steps:
             return "the embedding model does not know this script, so passages were found by their words alone"
         return None
 
+    @_timed
     def merge_with_fallback(self, state: LookupState) -> LookupState:
         hints, candidates, l1 = state["hints"], state["candidates"], state["l1"]["status"]
         matches = merging.merge(
@@ -410,8 +407,9 @@ def _trimmed(items: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, 
 
 
 def _invocation(state: LookupState, config: RunnableConfig, options: LookupOptions) -> Invocation:
-    """Return the row of a lookup; of its last step, the time until the row is handed to the recorder."""
+    """Return the row of a lookup; the time of its last step is that until the row is handed to the recorder."""
     started = time.perf_counter()
+    steps = {**state["steps"], "l1_retrieve": state["l1"]["elapsed_ms"]}
     metadata = config.get("metadata") or {}
     thread_id = (config.get("configurable") or {}).get("thread_id")
     details = {
@@ -422,7 +420,7 @@ def _invocation(state: LookupState, config: RunnableConfig, options: LookupOptio
         "matches": _trimmed(state["matches"], "entry_id", "score", "similarity", "layers"),
         "relevance": state["relevance"],
         "options": {name: getattr(options, name) for name in REPLAYED_OPTIONS},
-        "steps": {**state["steps"], "record_invocation": round(_milliseconds(started), 3)},
+        "steps": {**steps, "record_invocation": round(_milliseconds(started), 3)},
     }
     return {
         "id": state["invocation_id"],

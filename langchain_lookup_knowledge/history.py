@@ -50,7 +50,7 @@ class Selection:
 
     def conditions(self, columns: Mapping[str, sa.ColumnElement[Any]]) -> list[sa.ColumnElement[bool]]:
         """Return it as SQL conditions on the columns of `tool_invocation`."""
-        found = []
+        found: list[sa.ColumnElement[bool]] = [columns["created_at"].is_not(None)]
         if self.since:
             found.append(columns["created_at"] >= _midnight(self.since))
         if self.until:
@@ -80,7 +80,7 @@ class Overview(TypedDict):
 
 
 class History:
-    """The invocations of a record database.
+    """The invocations of a record database; those without a time are left out of lists and counts.
 
     Args:
         recorder: the database; an index that it lacks is added if it may be written.
@@ -93,29 +93,35 @@ class History:
     def __init__(self, recorder: SQLInvocationRecorder, scope: Mapping[str, str] | None = None) -> None:
         self.recorder = recorder
         self.scope = scope or {}
-        with suppress(RecordError), recorder.reading() as connection:  # without it a read-only database is only slower
-            if connection.dialect.name == "sqlite":
-                connection.execute(sa.schema.CreateIndex(facts_index, if_not_exists=True))
-        with recorder.reading() as connection:
-            self._dialect = connection.dialect.name
+        self._dialect = recorder.read(lambda connection: connection.dialect.name)
+        indexed = False
+        if self._dialect == "sqlite":
+            index = sa.schema.CreateIndex(facts_index, if_not_exists=True)
+            with suppress(RecordError):  # a database that cannot be written is only slower without it
+                recorder.read(lambda connection: connection.execute(index))
             present = sa.text("SELECT 1 FROM sqlite_master WHERE name = :name").bindparams(name=facts_index.name)
-            indexed = self._dialect == "sqlite" and connection.execute(present).scalar() is not None
+            indexed = bool(self._rows(present))
         self._plain, self._detailed, self._columns = _sources(self._dialect, indexed=indexed)
+
+    def _rows(self, statement: sa.Executable) -> Sequence[Any]:
+        return self.recorder.read(lambda connection: connection.execute(statement).all())
+
+    def _dicts(self, statement: sa.Executable) -> list[dict[str, Any]]:
+        return [dict(row._mapping) for row in self._rows(statement)]
 
     def overview(self, selection: Selection) -> Overview:
         """Return the counts of the selected lookups."""
-        with self.recorder.reading() as connection:
-            moments = self._facts(selection, "created_at").c.created_at
-            ends = connection.execute(sa.select(sa.func.min(moments), sa.func.max(moments))).one()
-            unit, characters = _unit(*ends)
-            rows = connection.execute(self._counts(selection, characters)).all()
-            durations = self._facts(selection, "duration_ms").c.duration_ms
-            place = sa.func.row_number().over(order_by=durations).label("place")
-            ranked = sa.select(durations, place).subquery().c
-            total = sum(row.times for row in rows)
-            wanted = {"median": (total + 1) // 2, "p95": math.ceil(0.95 * total)}
-            found = sa.select(ranked.place, ranked.duration_ms).where(ranked.place.in_(wanted.values()))
-            latency = dict(connection.execute(found).tuples().all())
+        moments = self._facts(selection, "created_at").c.created_at
+        ((first, last),) = self._rows(sa.select(sa.func.min(moments), sa.func.max(moments)))
+        unit, characters = _unit(first, last)
+        rows = self._rows(self._counts(selection, characters))
+        durations = self._facts(selection, "duration_ms").c.duration_ms
+        place = sa.func.row_number().over(order_by=durations).label("place")
+        ranked = sa.select(durations, place).subquery().c
+        total = sum(row.times for row in rows)
+        wanted = {"median": (total + 1) // 2, "p95": math.ceil(0.95 * total)}
+        found = self._rows(sa.select(ranked.place, ranked.duration_ms).where(ranked.place.in_(wanted.values())))
+        latency = {row.place: row.duration_ms for row in found}
         return _counted(unit, rows, {name: latency[place] for name, place in wanted.items() if place in latency})
 
     def _counts(self, selection: Selection, characters: int) -> sa.Select[Any]:
@@ -130,18 +136,16 @@ class History:
         return counted.group_by(*(key.name for key in keys)).order_by("time")
 
     def lookups(self, selection: Selection, *, before: str = "", limit: int = PAGE_ROWS) -> list[dict[str, Any]]:
-        """Return the columns of the newest selected lookups but for their details, newest first.
+        """Return the newest selected lookups without their details, newest first; a query is cut to `SHOWN_CHARS`.
 
-        `before` is the id of a lookup: only what comes after it in that order is returned. A query is cut to
-        `SHOWN_CHARS`.
+        `before` is the id of a lookup: only what comes after it in that order is returned.
         """
-        names = ("id", "created_at", "short_query", "status", "retrieval_layer", "l1_status", "duration_ms")
-        with self.recorder.reading() as connection:
-            facts = self._facts(selection, *names, "thread_id", "primary_entry_id", "level", materialized=False)
-            chosen = sa.select(facts).order_by(facts.c.created_at.desc(), facts.c.id.desc()).limit(limit)
-            if last := connection.execute(sa.select(_COLUMNS.created_at).where(_COLUMNS.id == before)).scalar():
-                chosen = chosen.where(sa.tuple_(facts.c.created_at, facts.c.id) < sa.tuple_(last, before))
-            return [dict(row) for row in connection.execute(chosen).mappings()]
+        names = ("id", "created_at", "short_query", "status", "retrieval_layer", "l1_status", "duration_ms", "level")
+        facts = self._facts(selection, *names, "thread_id", "primary_entry_id", materialized=False).c
+        chosen = sa.select(*facts).order_by(facts.created_at.desc(), facts.id.desc()).limit(limit)
+        for (last,) in self._rows(sa.select(_COLUMNS.created_at).where(_COLUMNS.id == before)) if before else ():
+            chosen = chosen.where(sa.tuple_(facts.created_at, facts.id) < sa.tuple_(last, before))
+        return self._dicts(chosen)
 
     def invocation(self, invocation_id: str) -> Invocation | None:
         """Return one invocation, or None if there is none with this id in scope."""
@@ -151,24 +155,25 @@ class History:
     def newest_answers(self, limit: int) -> tuple[list[Invocation], int]:
         """Return the newest lookup of each of the newest `limit` distinct queries, and how many queries were left out.
 
-        A query is left out that no lookup could answer as it was meant: L1 failed each time, or the query was refused.
+        A query is left out of which no lookup can be held against another: L1 failed each time, it was refused, or only
+        its hash was kept.
         """
-        with self.recorder.reading() as connection:
-            facts = self._facts(Selection(), "id", "query", "created_at", "status", "l1_status", materialized=False)
-            meant = facts.c.status.in_(("ok", "no_match")) & facts.c.l1_status.not_in(L1_FAILED)
-            order = (facts.c.created_at.desc(), facts.c.id.desc())
-            number = sa.func.row_number().over(partition_by=facts.c.query, order_by=order).label("number")
-            ranked = sa.select(facts.c.id, facts.c.created_at, number).where(meant).subquery()
-            newest = sa.select(ranked.c.id).where(ranked.c.number == 1)
-            ids = connection.scalars(newest.order_by(ranked.c.created_at.desc(), ranked.c.id.desc()).limit(limit)).all()
-            distinct = sa.func.count(facts.c.query.distinct())
-            asked, answered = (
-                connection.scalars(statement).one()
-                for statement in (sa.select(distinct), sa.select(distinct).where(meant))
-            )
-        return [
-            row for start in range(0, len(ids), 500) for row in self._invocations(ids[start : start + 500])
-        ], asked - answered
+        names = ("id", "query", "created_at", "status", "l1_status", "level")
+        facts = self._facts(Selection(), *names, materialized=False).c
+        answered = facts.status.in_(("ok", "no_match")) & facts.l1_status.not_in(L1_FAILED) & facts.level.is_not(None)
+        fit = answered & facts.query.not_like("sha256:" + 64 * "_")
+        order = (facts.created_at.desc(), facts.id.desc())
+        number = sa.func.row_number().over(partition_by=facts.query, order_by=order).label("number")
+        ranked = sa.select(facts.id, facts.created_at, number).where(fit).subquery().c
+        newest = sa.select(ranked.id).where(ranked.number == 1)
+        rows = self._rows(newest.order_by(ranked.created_at.desc(), ranked.id.desc()).limit(limit))
+        distinct = facts.query.distinct()
+        ((asked, usable),) = self._rows(
+            sa.select(sa.func.count(distinct), sa.func.count(sa.case((fit, facts.query)).distinct()))
+        )
+        ids = [row.id for row in rows]
+        found = [row for start in range(0, len(ids), 500) for row in self._invocations(ids[start : start + 500])]
+        return found, asked - usable
 
     def _invocations(self, ids: Sequence[str]) -> list[Invocation]:
         """Return the invocations with these ids that are in scope, in this order."""
@@ -177,8 +182,7 @@ class History:
         chosen = chosen.where(columns["id"].in_(ids))
         if self.scope:
             chosen = chosen.where(_is_scope(columns["scope"], self.scope, self._dialect))
-        with self.recorder.reading() as connection:
-            found = {row["id"]: as_invocation(row) for row in connection.execute(chosen).mappings()}
+        found = {row["id"]: as_invocation(row) for row in self._dicts(chosen)}
         return [found[invocation_id] for invocation_id in ids if invocation_id in found]
 
     def weak_queries(self, selection: Selection) -> list[tuple[str, int]]:
@@ -186,42 +190,36 @@ class History:
 
         Nothing matched, or the relevance was low or none. At most `MAX_WEAK_QUERIES`; each is cut to `SHOWN_CHARS`.
         """
-        with self.recorder.reading() as connection:
-            facts = self._facts(selection, "short_query", "status", "level", materialized=False)
-            weak = facts.c.status.in_(("ok", "degraded", "no_match")) & facts.c.level.in_(("low", "none"))
-            times = sa.func.count().label("times")
-            asked = sa.select(facts.c.short_query, times).where(weak).group_by(facts.c.short_query)
-            most = asked.order_by(times.desc(), facts.c.short_query).limit(MAX_WEAK_QUERIES)
-            return [(row.short_query, row.times) for row in connection.execute(most)]
+        facts = self._facts(selection, "short_query", "status", "level", materialized=False).c
+        weak = facts.status.in_(("ok", "degraded", "no_match")) & facts.level.in_(("low", "none"))
+        times = sa.func.count().label("times")
+        asked = sa.select(facts.short_query, times).where(weak).group_by(facts.short_query)
+        return [
+            tuple(row) for row in self._rows(asked.order_by(times.desc(), facts.short_query).limit(MAX_WEAK_QUERIES))
+        ]
 
     def filters(self, selection: Selection) -> list[dict[str, Any]]:
         """Return for each category that was a filter how often it `fired` and was `relaxed`, most relaxed first."""
-        with self.recorder.reading() as connection:
-            facts = self._facts(selection, "category", "relaxed")
-            fired, relaxed = sa.func.count().label("fired"), sa.func.sum(_one_if(facts.c.relaxed)).label("relaxed")
-            used = sa.select(facts.c.category, fired, relaxed).where(facts.c.category.is_not(None))
-            most = used.group_by(facts.c.category).order_by(relaxed.desc(), fired.desc(), facts.c.category).limit(100)
-            return [dict(row) for row in connection.execute(most).mappings()]
+        facts = self._facts(selection, "category", "relaxed").c
+        fired, relaxed = sa.func.count().label("fired"), sa.func.sum(_one_if(facts.relaxed)).label("relaxed")
+        used = sa.select(facts.category, fired, relaxed).where(facts.category.is_not(None)).group_by(facts.category)
+        return self._dicts(used.order_by(relaxed.desc(), fired.desc(), facts.category).limit(100))
 
     def found_entries(self, selection: Selection) -> dict[str, int]:
         """Return how often each entry was among the matches, in the newest `DETAILED_ROWS` selected lookups."""
-        with self.recorder.reading() as connection:
-            entry_id = self._items(selection, "matches", "entry_id")["entry_id"]
-            counted = sa.select(entry_id, sa.func.count()).group_by(entry_id)
-            return dict(connection.execute(counted).tuples().all())
+        entry_id = self._items(selection, "matches", "entry_id")["entry_id"]
+        return dict(map(tuple, self._rows(sa.select(entry_id, sa.func.count()).group_by(entry_id))))
 
     def common_terms(self, selection: Selection) -> list[dict[str, Any]]:
         """Return terms that matched but stand in too many entries to say anything, the most frequent first.
 
-        `text`, `field`, `times` it did so among the newest `DETAILED_ROWS` selected, `files` that hold it.
+        `text`, `field`, `times` it did so in the newest `DETAILED_ROWS` selected lookups, `files` that hold it.
         """
-        with self.recorder.reading() as connection:
-            term = self._items(selection, "l0_hints.terms", "text", "field", "files", "reason")
-            times = sa.func.count().label("times")
-            files = sa.func.max(sa.cast(term["files"], sa.Integer)).label("files")
-            common = sa.select(term["text"], term["field"], times, files).where(term["reason"].startswith("common"))
-            most = common.group_by(term["text"], term["field"]).order_by(times.desc(), term["text"]).limit(50)
-            return [dict(row) for row in connection.execute(most).mappings()]
+        term = self._items(selection, "l0_hints.terms", "text", "field", "files", "reason")
+        times = sa.func.count().label("times")
+        files = sa.func.max(sa.cast(term["files"], sa.Integer)).label("files")
+        common = sa.select(term["text"], term["field"], times, files).where(term["reason"].startswith("common"))
+        return self._dicts(common.group_by(term["text"], term["field"]).order_by(times.desc(), term["text"]).limit(50))
 
     def _facts(self, selection: Selection, *names: str, materialized: bool = True) -> sa.FromClause:
         """Return these columns of the selected lookups in scope.

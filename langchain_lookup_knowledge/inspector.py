@@ -44,6 +44,7 @@ from langchain_lookup_knowledge.words import COMMON_WORDS, STOP_WORDS
 
 LAYERS = ("L0+L1", "L1", "L0", "none")
 STATUSES = ("ok", "degraded", "no_match", "invalid_query", "refused")
+STEPS = ("l0_hints", "choose_filter", "l1_retrieve", "merge_with_fallback", "record_invocation")
 COOKIE = "lookup_knowledge_inspector"
 STYLE = (files(__package__) / "pages" / "style.css").read_text("utf-8")
 HEADERS = {
@@ -54,6 +55,15 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_MISSING: dict[str, Any] = {
+    "l0_hints": {},
+    "filter": {"category": None, "reason": "unknown", "relaxed": False},
+    "l1": {"status": "unknown", "reason": None, "candidates": 0, "elapsed_ms": 0.0},
+    "relevance": {"level": "unknown", "reason": "not recorded"},
+    **dict.fromkeys(("candidates", "matches"), []),
+    "steps": {},
+}
+"""What stands in for details that were not recorded."""
 _JOINERS = "\u200c\u200d"
 """Format characters that scripts and emoji need; any other is shown by its number, since it can turn text around."""
 
@@ -174,31 +184,25 @@ class Inspector:
         }
 
     def lookup(self, invocation: Invocation) -> dict[str, Any]:
-        """Return what the picture of one lookup shows; rows of foreign recorders may lack some of it."""
-        details: dict[str, Any] = {"candidates": [], "matches": [], "steps": {}, **invocation["retrieval_details"]}
-        hints = {"terms": [], "entries": [], "domains": [], **details["l0_hints"]}
+        """Return what the picture of one lookup shows; older or shortened rows lack some of it."""
+        details: dict[str, Any] = _MISSING | (invocation["retrieval_details"] or {})
+        hints = {"terms": [], "entries": [], "domains": []} | details["l0_hints"]
         before = {item["entry_id"]: item for item in details["candidates"]}
         after = {item["entry_id"]: item for item in details["matches"]}
-        table = [
-            {
-                "entry_id": i,
-                "before": before.get(i),
-                "rank": list(after).index(i) + 1 if i in after else None,
-                "match": after.get(i),
-            }
-            for i in [*after, *(i for i in before if i not in after)]
-        ]
+        order = [*after, *(entry_id for entry_id in before if entry_id not in after)]
         name = f"i{invocation['id']}"
         named = [shown(i, 120) for i in before], [shown(i, 120) for i in after]
+        steps = {step: details["steps"][step] for step in STEPS if step in details["steps"]}
         return {
             "invocation": invocation,
             "details": details,
             "hints": hints,
-            "marked": marked(invocation["query"], hints["terms"]),
-            "table": table,
-            "candidate_ranks": {entry_id: rank for rank, entry_id in enumerate(before, 1)},
-            "slopes": charts.slopes(f"{name}-ranks", "Ranks before and after the merge", *named) if table else "",
-            "steps": charts.bars(f"{name}-steps", "Time of each step", details["steps"], "ms"),
+            "marked": marked(invocation["query"] or "", hints["terms"]),
+            "table": [(entry_id, before.get(entry_id), after.get(entry_id)) for entry_id in order],
+            "ranks": [{entry_id: rank for rank, entry_id in enumerate(side, 1)} for side in (before, after)],
+            "slopes": charts.slopes(f"{name}-ranks", "Ranks before and after the merge", *named),
+            "steps": steps,
+            "times": charts.bars(f"{name}-steps", "Time of each step", steps, "ms"),
             "again": None,
             "can_run": self._open_kb is not None,
         }
@@ -392,8 +396,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _when(moment: str | datetime) -> str:
-    return str(moment)[:19].replace("T", " ")
+def _when(moment: str | datetime | None) -> str:
+    return str(moment or "–")[:19].replace("T", " ")
 
 
 def _share(part: int, whole: int) -> str:

@@ -5,11 +5,11 @@ import math
 import re
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,6 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from langchain_lookup_knowledge.errors import RecordError
 from langchain_lookup_knowledge.types import Invocation
+
+T = TypeVar("T")
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -116,14 +118,16 @@ class SQLInvocationRecorder:
     def invocations(self, *, limit: int = 20) -> list[Invocation]:
         """Return the newest invocations, newest first."""
         newest = sa.select(tool_invocation).order_by(tool_invocation.c.created_at.desc()).limit(limit)
-        with self.reading() as connection:
-            return [as_invocation(row) for row in connection.execute(newest).mappings()]
+        return self.read(lambda connection: [as_invocation(row) for row in connection.execute(newest).mappings()])
 
-    @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        """Give a connection to a database whose table is there; a failure is a RecordError."""
+    def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Return what `work` returns, given a connection to the database; its table is there.
+
+        Raises:
+            RecordError: the database cannot be read.
+        """
         with self._translated("read"), self._begin() as connection:
-            yield connection
+            return work(connection)
 
     def close(self) -> None:
         """Close the connections of an engine made here."""
