@@ -307,11 +307,11 @@ def _counted(unit: str, rows: Sequence[Any], latency: dict[str, float]) -> Overv
     time: dict[str, Counter[str]] = defaultdict(Counter)
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("layers", "statuses", "l1", "levels", "filter")}
     for row in rows:
-        time[row.time] += Counter({row.retrieval_layer: row.times}) + Counter({row.status: row.times})
-        counts["layers"][row.retrieval_layer] += row.times
-        counts["statuses"][row.status] += row.times
-        counts["l1"][row.l1_status] += row.times
-        counts["levels"][row.level or "none"] += row.times
+        told = {"layers": row.retrieval_layer, "statuses": row.status, "l1": row.l1_status, "levels": row.level}
+        for name, value in told.items():
+            counts[name][value or "unknown"] += row.times
+        time[row.time].update({row.retrieval_layer or "unknown": row.times})
+        time[row.time].update({row.status or "unknown": row.times})
         if row.fired:
             outcome = "relaxed" if row.relaxed else "helped" if row.level in ("medium", "high") else "kept"
             counts["filter"].update({"fired": row.times, outcome: row.times})

@@ -60,7 +60,8 @@ _MISSING: dict[str, Any] = {
     "filter": {"category": None, "reason": "unknown", "relaxed": False},
     "l1": {"status": "unknown", "reason": None, "candidates": 0, "elapsed_ms": 0.0},
     "relevance": {"level": "unknown", "reason": "not recorded"},
-    **dict.fromkeys(("candidates", "matches"), []),
+    "candidates": [],
+    "matches": [],
     "steps": {},
 }
 """What stands in for details that were not recorded."""
