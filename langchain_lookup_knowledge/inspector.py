@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import re
 import socket
 import threading
 import unicodedata
@@ -147,7 +148,7 @@ class Inspector:
         self._pages = jinja2.Environment(
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        self._pages.filters |= {"shown": shown, "when": _when, "share": _share}
+        self._pages.filters |= {"shown": shown, "when": _when, "anchor": _anchor, "share": _share}
         self._pages.globals |= {"swatch": charts.swatch, "fills": charts.FILLS, "layers": LAYERS, "statuses": STATUSES}
 
     def close(self) -> None:
@@ -191,7 +192,7 @@ class Inspector:
         before = {item["entry_id"]: item for item in details["candidates"]}
         after = {item["entry_id"]: item for item in details["matches"]}
         order = [*after, *(entry_id for entry_id in before if entry_id not in after)]
-        name = f"i{invocation['id']}"
+        name = _anchor(invocation["id"])
         named = [shown(i, 120) for i in before], [shown(i, 120) for i in after]
         steps = {step: details["steps"][step] for step in STEPS if step in details["steps"]}
         return {
@@ -260,9 +261,9 @@ class Inspector:
             routes=[
                 Route("/", self._overview_page),
                 Route("/lookups", self._lookups_page),
-                Route("/lookups/{id}", self._lookup_page),
-                Route("/lookups/{id}/again", self._lookup_page, name="again"),
-                Route("/lookups/{id}/json", self._json),
+                Route("/lookup", self._lookup_page),
+                Route("/lookup/again", self._lookup_page),
+                Route("/lookup/json", self._json),
                 Route("/gaps", self._gaps_page),
                 Route("/style.css", _style),
                 Route("/login", _login(token)),
@@ -311,7 +312,7 @@ class Inspector:
         return Response(written, media_type="application/json")
 
     def _invocation(self, request: Request) -> Invocation:
-        found = self.history.invocation(storable(request.path_params["id"]))
+        found = self.history.invocation(storable(request.query_params.get("id", "")))
         if found is None:
             raise HTTPException(404, "There is no such lookup.")
         return found
@@ -399,6 +400,10 @@ def _is_loopback(host: str) -> bool:
 
 def _when(moment: str | datetime | None) -> str:
     return str(moment or "–")[:19].replace("T", " ")
+
+
+def _anchor(invocation_id: str) -> str:
+    return "i" + re.sub(r"[^\w-]", "_", invocation_id)
 
 
 def _share(part: int, whole: int) -> str:

@@ -36,7 +36,7 @@ def _options(invocation: Invocation) -> LookupOptions:
 def changes(before: Invocation, after: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is different in a result from what was recorded; nothing if all is as it was.
 
-    `gained` and `lost`: entries with their rank, from 1; `moved`: entries in both that stand in another order. The other
+    `lost` and `gained`: entries with their rank, from 1; `moved`: entries in both that stand in another order. The other
     keys hold what was and what is: `status`, `layer`, `l1`, `relevance`, `filter`, and `categories` of the hinted entries.
     """
     details = before["retrieval_details"]
@@ -46,8 +46,8 @@ def changes(before: Invocation, after: Mapping[str, Any]) -> dict[str, Any]:
     in_both = [entry_id for entry_id in now if entry_id in was]
     moved = [entry_id for entry_id, other in zip(in_both, kept, strict=True) if entry_id != other]
     found: dict[str, Any] = {
-        "gained": [{"entry_id": entry_id, "rank": now.index(entry_id) + 1} for entry_id in now if entry_id not in was],
         "lost": [{"entry_id": entry_id, "rank": was.index(entry_id) + 1} for entry_id in was if entry_id not in now],
+        "gained": [{"entry_id": entry_id, "rank": now.index(entry_id) + 1} for entry_id in now if entry_id not in was],
         "moved": [{"entry_id": i, "from": was.index(i) + 1, "to": now.index(i) + 1} for i in moved],
     }
     pairs = {
