@@ -17,7 +17,7 @@ def _tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
     written = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items()
     )
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), written, Markup("").join(children))
+    return Markup("<{0}{1}>{2}</{0}>").format(name, written, Markup("").join(children))
 
 
 def _figure(name: str, title: str, description: str, size: tuple[int, int], *children: Markup) -> Markup:

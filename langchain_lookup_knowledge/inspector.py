@@ -136,12 +136,13 @@ class Inspector:
 
     Args:
         history: the records, and the scope that may be seen.
-        open_kb: opens the knowledge base when a page first needs it; None: there is none.
+        open_kb: opens the knowledge base when a page first needs it; None: there is none. With a scope it stays closed, since
+            its entries are not only those of the scope.
     """
 
     def __init__(self, history: History, open_kb: Callable[[], KnowledgeBase] | None = None) -> None:
         self.history = history
-        self._open_kb = open_kb
+        self._open_kb = None if history.scope else open_kb
         self._kb: KnowledgeBase | None = None
         self._lock = threading.Lock()
         loader = jinja2.PackageLoader(__package__, "pages")
@@ -159,7 +160,7 @@ class Inspector:
     def render(self, body: str, title: str, **values: Any) -> str:
         """Return a page."""
         return self._pages.get_template("page.html").render(
-            {"style": None, "query": "", "scope": self.history.scope, **values, "body": body, "title": title}
+            {"style": None, "scope": self.history.scope, **values, "body": body, "title": title}
         )
 
     def overview(self, selection: Selection) -> dict[str, Any]:
@@ -173,10 +174,9 @@ class Inspector:
     def gaps(self, selection: Selection) -> dict[str, Any]:
         """Return what the page of gaps shows; without a knowledge base nobody knows which entries were never found."""
         found = self.history.found_entries(selection)
-        never = None
-        if self._open_kb:
-            with self._lock:
-                never = [entry for entry in self._current_kb().entries if entry.entry_id not in found]
+        with self._lock:
+            kb = self._current_kb()
+            never = None if kb is None else [entry for entry in kb.entries if entry.entry_id not in found]
         return {
             "groups": by_shared_terms(self.history.weak_queries(selection)),
             "never": never,
@@ -212,14 +212,16 @@ class Inspector:
     def again(self, invocation: Invocation) -> list[str]:
         """Run a lookup again on the folder and index as they are now, unrecorded; return a line for each change."""
         with self._lock:
-            ((_, changed),) = replay(self._current_kb(), [invocation])
+            kb = self._current_kb()
+            if kb is None:
+                raise ValueError("There is no knowledge base to ask: start the inspector with one.")
+            ((_, changed),) = replay(kb, [invocation])
         return list(told(changed))
 
-    def _current_kb(self) -> KnowledgeBase:
-        """Return the knowledge base in step with its folder; a server's collection is for `index` to write."""
-        assert self._open_kb is not None
+    def _current_kb(self) -> KnowledgeBase | None:
+        """Return the knowledge base, if any, in step with its folder; a server's collection is for `index` to write."""
         if self._kb is None:
-            self._kb = self._open_kb()
+            self._kb = self._open_kb() if self._open_kb else None
         elif self._kb.index is None or self._kb.index.embedded:
             self._kb.sync()
         return self._kb
@@ -229,13 +231,12 @@ class Inspector:
         everything = Selection()
         rows = self.history.lookups(everything, limit=limit)
         pictures = [self.lookup(found) for row in rows if (found := self.history.invocation(row["id"]))]
-        style = Markup(STYLE)
         digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
         policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
         overview, gaps = self.overview(everything), self.gaps(everything)
-        made = {"rows": rows, "pictures": pictures, "older": None, "can_run": False, **overview, **gaps}
+        made = {"rows": rows, "pictures": pictures, "can_run": False, **overview, **gaps}
         return self.render(
-            "report.html", "Lookup report", style=style, policy=policy, written=datetime.now(UTC), **made
+            "report.html", "Lookup report", style=STYLE, policy=policy, written=datetime.now(UTC), **made
         )
 
     def serve(self, host: str, port: int, token: str | None, *, started: Callable[[str], None]) -> None:
@@ -252,7 +253,7 @@ class Inspector:
             place = f"[{host}]" if ":" in host else host
             link = "/login?" + urlencode({"token": token}) if token else "/"
             started(f"http://{place}:{listening.getsockname()[1]}{link}")
-            config = uvicorn.Config(self.app(host, token), log_level="error", access_log=False, server_header=False)
+            config = uvicorn.Config(self.app(host, token), log_level="critical", access_log=False, server_header=False)
             uvicorn.Server(config).run(sockets=[listening])
 
     def app(self, host: str = "127.0.0.1", token: str | None = None) -> Starlette:
@@ -269,11 +270,9 @@ class Inspector:
                 Route("/login", _login(token)),
             ],
             middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(host, token))],
-            exception_handlers={
-                HTTPException: self._failed,
-                LookupKnowledgeError: self._failed,
-                ValueError: self._failed,
-            },
+            exception_handlers=dict.fromkeys(
+                (HTTPException, LookupKnowledgeError, ValueError, Exception), self._failed
+            ),
         )
 
     def _page(self, body: str, title: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -302,8 +301,6 @@ class Inspector:
         invocation = self._invocation(request)
         values = self.lookup(invocation)
         if request.url.path.endswith("/again"):
-            if self._open_kb is None:
-                raise HTTPException(404, "There is no knowledge base to ask: start the inspector with one.")
             values["again"] = self.again(invocation)
         return self._page("lookup.html", "Lookup", **values)
 
@@ -318,10 +315,11 @@ class Inspector:
         return found
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        status = (
-            error.status_code if isinstance(error, HTTPException) else 400 if isinstance(error, ValueError) else 503
-        )
-        message = error.detail if isinstance(error, HTTPException) else str(error)
+        status, message = 500, f"unexpected {type(error).__name__}: please report what you opened"
+        if isinstance(error, HTTPException):
+            status, message = error.status_code, error.detail
+        elif isinstance(error, LookupKnowledgeError | ValueError):
+            status, message = 503 if isinstance(error, LookupKnowledgeError) else 400, str(error)
         return await run_in_threadpool(self._page, "message.html", "Not shown", status, message=message)
 
 

@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 from urllib.parse import quote, urlsplit
 
 import pytest
+import sqlalchemy as sa
 from conftest import FILES, WordEmbeddings, write_files
 from test_history import invocation
 
@@ -27,6 +28,7 @@ from langchain_lookup_knowledge import (
 from langchain_lookup_knowledge.cli import main
 from langchain_lookup_knowledge.history import History
 from langchain_lookup_knowledge.inspector import Inspector, by_shared_terms, marked, shown
+from langchain_lookup_knowledge.records import tool_invocation
 
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7*7 }} \u202egpj.exe \x1b[31m\u0007 </title></style>"
@@ -281,17 +283,33 @@ def test_a_scope_sees_its_lookups_alone(base):
         browser = Browser(address)
         assert "Lookups 1 Answered 100 %" in browser.text("/").replace("\u202f", " ")
         assert "install the vpn" not in browser.text("/lookups")
-        assert browser.get("/lookup?id=i0002")[0] == 200
+        assert "Run again" not in browser.text("/lookup?id=i0002")
+        assert "never/" not in browser.text("/gaps")
         for path in ("/lookup?id=i0001", "/lookup/json?id=i0001", "/lookup/again?id=i0001"):
             assert browser.get(path)[0] == 404
+        assert browser.get("/lookup/again?id=i0002")[0] == 400
 
 
 def test_without_a_knowledge_base_nothing_is_run_again(base):
     with served("--db", f"sqlite:///{base}/.lookup-knowledge/invocations.db") as address:
         browser = Browser(address)
         assert "Run again" not in browser.text("/lookup?id=i0001")
-        assert browser.get("/lookup/again?id=i0001")[0] == 404
+        assert browser.get("/lookup/again?id=i0001")[0] == 400
         assert "Give a knowledge folder" in browser.text("/gaps")
+
+
+def test_a_fault_is_told_without_a_traceback(base):
+    recorder = SQLInvocationRecorder.in_file(base / ".lookup-knowledge/invocations.db")
+    recorder.record(invocation(9, created_at="2020-01-01T00:00:00+00:00", candidates=["not a candidate"]))
+    recorder.close()
+    with served("--db", f"sqlite:///{base}/.lookup-knowledge/invocations.db") as address:
+        status, body, _ = Browser(address).get("/lookup?id=i0009")
+        assert (status, "unexpected TypeError: please report" in body) == (500, True)
+        assert Browser(address).get("/lookup?id=i0002")[0] == 200
+    recorder.read(
+        lambda connection: connection.execute(sa.delete(tool_invocation).where(tool_invocation.c.id == "i0009"))
+    )
+    recorder.close()
 
 
 def test_the_report_is_one_file_with_all_of_it(base, tmp_path, capsys):
