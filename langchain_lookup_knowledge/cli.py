@@ -28,7 +28,7 @@ ASK_TIMEOUT = 30.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return 0 done, 1 nothing found, 2 usage or configuration error, 130 stopped at the keyboard."""
+    """Run one command; return 0 done, 1 nothing found, or changed, 2 usage or configuration error, 130 stopped by hand."""
     arguments = _parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -113,7 +113,9 @@ def _add_readers_of_records(commands: "argparse._SubParsersAction[argparse.Argum
     inspect = commands.add_parser("inspect", help="serve pages that show what was looked up, how, and what is missing")
     _add_records(inspect)
     inspect.add_argument("--host", default="127.0.0.1", help="address to serve on (default 127.0.0.1)")
-    inspect.add_argument("--port", type=int, default=8477, help="port to serve on (default 8477; 0: any that is free)")
+    inspect.add_argument(
+        "--port", type=_port, default=8477, help="port to serve on (default 8477; 0: any that is free)"
+    )
     inspect.add_argument(
         "--token", help="secret that every request needs; required unless served to this machine alone"
     )
@@ -153,6 +155,12 @@ def _add_records(command: argparse.ArgumentParser) -> None:
 def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to 65535")
     return int(text)
 
 
@@ -356,7 +364,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         print(json.dumps(figures, ensure_ascii=False, indent=2))
     else:
         for row, changed in found:
-            print("\n  ".join([_one_line(row["query"]), *replay.told(changed)]))
+            print("\n  ".join([repr(_one_line(row["query"])), *map(_printable, replay.told(changed))]))
         print(f"{len(rows)} queries run again: {len(found)} changed")
     if left_out:
         print(
@@ -376,6 +384,10 @@ def _line(row: Invocation) -> str:
 
 def _one_line(query: str) -> str:
     return " ".join(query.split())[:60]
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 if __name__ == "__main__":

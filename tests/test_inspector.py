@@ -144,6 +144,13 @@ def test_a_taken_port_is_told_in_one_line(base, browser, capsys):
     assert "Address already in use" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("port", ["x", "65536"])
+def test_a_port_that_is_none_is_told(capsys, port):
+    with pytest.raises(SystemExit):
+        main(["inspect", "--port", port])
+    assert "is not a port, 0 to 65535" in capsys.readouterr().err
+
+
 def test_with_a_token_every_request_needs_it(base):
     with served(base, "--host", "0.0.0.0", "--token", "a secret&more") as link:
         browser = Browser(link.replace("0.0.0.0", "127.0.0.1"))

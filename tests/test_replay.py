@@ -148,7 +148,7 @@ def test_the_command_tells_changes_by_its_exit_status(tmp_path, capsys):
     (folder / "it/vpn.md").unlink()
     database = f"sqlite:///{folder}/.lookup-knowledge/invocations.db"
     assert main(["replay", "--db", database, "--kb", str(folder)]) == 1
-    assert "install the vpn\n  lost it/vpn.md at 1\n" in capsys.readouterr().out
+    assert "'install the vpn'\n  lost it/vpn.md at 1\n" in capsys.readouterr().out
     assert main(["replay", str(folder), "--limit", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"queries": 1, "changed": 0, "left_out": 0, "changes": []}
     assert main(["replay", str(folder), "--json"]) == 1
