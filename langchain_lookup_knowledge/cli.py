@@ -6,8 +6,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,17 +18,18 @@ from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.types import Invocation, LookupOptions, RetrievalLayer, Status
 
 if TYPE_CHECKING:
+    from langchain_lookup_knowledge.inspector import Inspector
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, SyncReport
     from langchain_lookup_knowledge.records import SQLInvocationRecorder
     from langchain_lookup_knowledge.stores import VectorIndex
 
-DONE, NOTHING_FOUND, PROBLEMS_FOUND, USAGE = 0, 1, 1, 2
+DONE, NOTHING_FOUND, PROBLEMS_FOUND, CHANGED, USAGE = 0, 1, 1, 1, 2
 ASK_TIMEOUT = 30.0
 """Seconds L1 may take for `ask`: a person waits, and the first lookup of a process loads what it needs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return 0 done, 1 nothing or problems found, 2 usage or configuration error, 130 stopped by hand."""
+    """Run one command; return 0 done, 1 nothing or problems found, or changed, 2 usage or configuration error, 130 stopped."""
     arguments = _parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -60,6 +61,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
+    _add_index(commands)
+    _add_ask(commands)
+    _add_check(commands)
+    _add_evaluate(commands)
+    _add_invocations(commands)
+    _add_readers_of_records(commands)
+    return parser
+
+
+def _add_index(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     index = commands.add_parser("index", help="bring the vector index in step with the folder; remembers its options")
     _add_folder(index)
     index.add_argument("--title", metavar="KEY,...", help="frontmatter keys of the title, tried in order")
@@ -83,6 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     index.add_argument("--allow-empty", action="store_true", help="let an empty folder empty the index")
     index.set_defaults(run=_index)
 
+
+def _add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     ask = commands.add_parser("ask", help="answer a query")
     _add_folder(ask)
     ask.add_argument("query", metavar="QUERY", help="one argument: put it in quotes")
@@ -91,6 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--json", action="store_true", help="print the result as JSON")
     ask.set_defaults(run=_ask)
 
+
+def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     check = commands.add_parser(
         "check", help="show what was read and what could be better in the files; writes nothing"
     )
@@ -98,6 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print the report as JSON")
     check.set_defaults(run=_check)
 
+
+def _add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     evaluate = commands.add_parser("eval", help="measure how well questions with known answers are answered")
     _add_folder(evaluate)
     evaluate.add_argument("questions", metavar="QUERIES.jsonl", help="a line each: id, query, relevant (entry ids)")
@@ -105,6 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the figures (needs the extra [plot])")
     evaluate.set_defaults(run=_evaluate)
 
+
+def _add_invocations(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     invocations = commands.add_parser("invocations", help="show recorded calls, newest first")
     invocations.add_argument(
         "folder", metavar="KB", nargs="?", default=".", help="the knowledge folder (default: this one)"
@@ -125,8 +144,50 @@ def _parser() -> argparse.ArgumentParser:
     upkeep.add_argument("--prune", metavar="TIME", type=_moment, help="delete the calls made before, such as 90d")
     upkeep.add_argument("--redact", action="store_true", help="replace the queries already stored by their hash")
     upkeep.add_argument("--migrate", action="store_true", help="add the columns that an older table lacks")
-    invocations.set_defaults(run=_invocations)
-    return parser
+    invocations.set_defaults(run=_invocations, kb=None)
+
+
+def _add_readers_of_records(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    inspect = commands.add_parser("inspect", help="serve pages that show what was looked up, how, and what is missing")
+    _add_records(inspect)
+    inspect.add_argument("--host", default="127.0.0.1", help="address to serve on (default 127.0.0.1)")
+    inspect.add_argument(
+        "--port", type=_port, default=8477, help="port to serve on (default 8477; 0: any that is free)"
+    )
+    inspect.add_argument(
+        "--token", help="secret that every request needs; required unless served to this machine alone"
+    )
+    inspect.set_defaults(run=_inspect)
+
+    report = commands.add_parser("report", help="write the same pages into one file")
+    _add_records(report)
+    report.add_argument("--out", metavar="FILE.html", required=True, help="the file, written anew")
+    report.add_argument("--limit", type=_count, default=50, help="most lookups shown one by one (default 50)")
+    report.set_defaults(run=_report)
+
+    replay = commands.add_parser(
+        "replay", help="run recorded queries again; tell what changed, with status 1 if any did"
+    )
+    _add_records(replay)
+    replay.add_argument("--limit", type=_count, default=1000, help="most queries, newest first (default 1000)")
+    replay.add_argument("--json", action="store_true", help="print the changes as JSON")
+    replay.set_defaults(run=_replay)
+
+
+def _add_records(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "folder", metavar="KB", nargs="?", help="the knowledge folder (default: this one, or none with --db)"
+    )
+    command.add_argument("--kb", metavar="KB", help="the same")
+    command.add_argument("--data-dir", help="where its data is, if not in the folder")
+    command.add_argument("--db", metavar="URL", help="a record database, as an SQLAlchemy URL, instead of KB's")
+    command.add_argument(
+        "--scope",
+        metavar="FIELD=VALUE",
+        action="append",
+        default=[],
+        help="only calls of exactly this scope; repeatable",
+    )
 
 
 def _count(text: str) -> int:
@@ -146,6 +207,12 @@ def _moment(text: str) -> datetime:
             f"{text!r} is not a time: write 2026-01-31, 2026-01-31T12:00, 7d or 12h"
         ) from error
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to 65535")
+    return int(text)
 
 
 def _add_folder(command: argparse.ArgumentParser) -> None:
@@ -291,20 +358,6 @@ def _invocations(arguments: argparse.Namespace) -> int:
     return DONE if rows else NOTHING_FOUND
 
 
-def _recorder(arguments: argparse.Namespace) -> "SQLInvocationRecorder | None":
-    from langchain_lookup_knowledge.knowledge_base import find_data_folder  # noqa: PLC0415
-    from langchain_lookup_knowledge.records import SQLInvocationRecorder  # noqa: PLC0415
-
-    if arguments.db:
-        return SQLInvocationRecorder(arguments.db)
-    data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
-    recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
-    if not (data_folder / "invocations.db").exists() and not recorder.waiting():
-        print(f"no call has been recorded in {data_folder}", file=sys.stderr)
-        return None
-    return recorder
-
-
 def _upkeep(recorder: "SQLInvocationRecorder", arguments: argparse.Namespace) -> str:
     """Prune, redact or migrate; return what was done."""
     if arguments.prune:
@@ -315,6 +368,103 @@ def _upkeep(recorder: "SQLInvocationRecorder", arguments: argparse.Namespace) ->
     return f"columns added: {', '.join(added)}" if added else "the table is as it should be"
 
 
+def _recorder(arguments: argparse.Namespace) -> "SQLInvocationRecorder | None":
+    """Return the records meant, or None, told, where there are none; sets `folder` to the knowledge folder meant."""
+    from langchain_lookup_knowledge.knowledge_base import find_data_folder  # noqa: PLC0415
+    from langchain_lookup_knowledge.records import SQLInvocationRecorder  # noqa: PLC0415
+
+    if arguments.kb and arguments.folder:
+        raise ValueError("KB and --kb both name the knowledge folder: give one of them")
+    arguments.folder = arguments.kb or arguments.folder or (None if arguments.db else ".")
+    if arguments.db:
+        return SQLInvocationRecorder(arguments.db)
+    data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
+    recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
+    if not (data_folder / "invocations.db").exists() and not recorder.waiting():
+        print(f"no call has been recorded in {data_folder}", file=sys.stderr)
+        return None
+    return recorder
+
+
+@contextmanager
+def _inspector(arguments: argparse.Namespace) -> "Iterator[Inspector | None]":
+    try:
+        from langchain_lookup_knowledge.inspector import Inspector  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError(f"{error.name} is not installed: pip install 'langchain-lookup-knowledge[inspect]'") from error
+    from langchain_lookup_knowledge.history import History  # noqa: PLC0415
+
+    recorder = _recorder(arguments)
+    if recorder is None:
+        yield None
+        return
+    opener = (lambda: _open(arguments, sync=True)) if arguments.folder else None
+    inspector = Inspector(History(recorder, _scope(arguments.scope)), opener)
+    try:
+        yield inspector
+    finally:
+        inspector.close()
+        recorder.close()
+
+
+def _scope(given: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if any(not (name and equals) for name, equals, _ in pairs):
+        raise ValueError("--scope takes FIELD=VALUE, such as tenant=north")
+    if len({name for name, _, _ in pairs}) < len(pairs):
+        raise ValueError("--scope names a field twice: one value a field")
+    return {name: value for name, _, value in pairs}
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    with _inspector(arguments) as inspector:
+        if inspector is None:
+            return NOTHING_FOUND
+        inspector.serve(
+            arguments.host, arguments.port, arguments.token, started=lambda url: print(f"serving {url}", flush=True)
+        )
+    return DONE
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    with _inspector(arguments) as inspector:
+        if inspector is None:
+            return NOTHING_FOUND
+        Path(arguments.out).write_text(inspector.report(arguments.limit), "utf-8")
+    return DONE
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    from langchain_lookup_knowledge import replay  # noqa: PLC0415
+    from langchain_lookup_knowledge.history import History  # noqa: PLC0415
+
+    recorder = _recorder(arguments)
+    if arguments.folder is None:
+        raise ValueError("replay asks a knowledge base: give its folder with --kb")
+    if recorder is None:
+        return USAGE
+    rows, left_out = History(recorder, _scope(arguments.scope)).newest_answers(arguments.limit)
+    recorder.close()
+    if not rows:
+        raise ValueError("there is no recorded query to run again")
+    with _open(arguments, sync=True) as kb:
+        found = [(row, changed) for row, changed in replay.replay(kb, rows) if changed]
+    if arguments.json:
+        listed = [{"query": row["query"], "invocation_id": row["id"], "changes": changed} for row, changed in found]
+        figures = {"queries": len(rows), "changed": len(found), "left_out": left_out, "changes": listed}
+        print(json.dumps(figures, ensure_ascii=False, indent=2))
+    else:
+        for row, changed in found:
+            print("\n  ".join([repr(_one_line(row["query"])), *map(_printable, replay.told(changed))]))
+        print(f"{len(rows)} queries run again: {len(found)} changed")
+    if left_out:
+        print(
+            f"note: {left_out} queries were left out: L1 failed each time, or they were refused, or are only kept as a hash",
+            file=sys.stderr,
+        )
+    return CHANGED if found else DONE
+
+
 def _line(row: Invocation) -> str:
     found = row["primary_entry_id"] or "-"
     query = " ".join((row["query"] or "-").split())[:60]
@@ -323,6 +473,14 @@ def _line(row: Invocation) -> str:
         f"{created:<20}  {row['status'] or '-':<13} {row['retrieval_layer'] or '-':<5} L1 {row['l1_status'] or '-':<15} "
         f"{row['duration_ms'] or 0:7.1f} ms  {query!r} -> {found}"
     )
+
+
+def _one_line(query: str) -> str:
+    return " ".join(query.split())[:60]
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Literal
+from functools import partial, wraps
+from typing import Any, Literal, ParamSpec, cast
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import END, START, StateGraph
@@ -53,9 +53,13 @@ logger = logging.getLogger("langchain_lookup_knowledge")
 MAX_QUERY_CHARS = 20_000
 SPARE_CANDIDATES = 10
 """Candidates kept in the state beyond the `k` that can become matches, for the guard and the hints to choose from."""
+REPLAYED_OPTIONS = ("k", "filter_mode", "min_similarity", "l1_enabled")
+"""Options that shape an answer: kept in the record, so that the lookup can be run again as it was."""
 TOOL_NAME = "lookup_knowledge"
 WITHOUT_L1: frozenset[L1Status] = frozenset(("failed", "timeout", "unavailable", "disabled"))
 """States of L1 in which it had no say, so that L0 answers as well as it can alone."""
+
+P = ParamSpec("P")
 
 
 class LookupInput(TypedDict):
@@ -70,6 +74,7 @@ class LookupState(TypedDict, total=False):
     query: str
     invocation_id: str
     started_at: float
+    steps: dict[str, float]
     status: Status
     retrieval_layer: RetrievalLayer
     primary: Match | None
@@ -116,6 +121,23 @@ def create_lookup_knowledge_graph(
     graph.add_edge("merge_with_fallback", "record_invocation")
     graph.add_edge("record_invocation", END)
     return graph.compile(name=TOOL_NAME, checkpointer=checkpointer)
+
+
+def _timed(step: Callable[P, LookupState]) -> Callable[P, LookupState]:
+    """Return the step, a method that takes the state last, with its milliseconds added to `steps`."""
+
+    @wraps(step)
+    def run(*arguments: P.args, **named: P.kwargs) -> LookupState:
+        started = time.perf_counter()
+        update = step(*arguments, **named)
+        steps = update.get("steps", cast(LookupState, arguments[-1]).get("steps", {}))
+        return {**update, "steps": {**steps, step.__name__: round(_milliseconds(started), 3)}}
+
+    return run
+
+
+def _milliseconds(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
 
 
 def _default_recorder(kb: KnowledgeBase) -> SQLInvocationRecorder:
@@ -169,12 +191,14 @@ class _Steps:
     recorder: InvocationRecorder | None
     options: LookupOptions
 
+    @_timed
     def l0_hints(self, state: LookupState) -> LookupState:
         query = state.get("query")
         update: LookupState = {
             "query": storable(query) if isinstance(query, str) else "",
             "invocation_id": str(uuid.uuid4()),
             "started_at": time.time(),
+            "steps": {},
             "candidates": [],
             "unfiltered": [],
             "l1": _l1_report("ok"),
@@ -187,6 +211,7 @@ class _Steps:
             update["hints"] = self.kb.hints(update["query"])
         return update
 
+    @_timed
     def choose_filter(self, state: LookupState) -> LookupState:
         update: LookupState = {"filter": choose_filter(state["hints"], self.options.filter_mode)}
         if state["l1"]["status"] == "ok":
@@ -281,6 +306,7 @@ class _Steps:
             return "the embedding model does not know this script, so passages were found by their words alone"
         return None
 
+    @_timed
     def merge_with_fallback(self, state: LookupState) -> LookupState:
         hints, candidates, l1 = state["hints"], state["candidates"], state["l1"]["status"]
         matches = merging.merge(
@@ -303,7 +329,7 @@ class _Steps:
         if self.recorder is None:
             return {"recorded": "off"}
         try:
-            kept = self.recorder.record(_invocation(state, config))
+            kept = self.recorder.record(_invocation(state, config, self.options))
         except RecordError as error:
             return self._unrecorded(str(error))
         except Exception as error:  # noqa: BLE001  (a recorder of the host's may raise anything; its text may hold a secret)
@@ -338,7 +364,7 @@ def _query_problem(query: object) -> str | None:
 def _l1_report(
     status: L1Status, reason: str | None = None, candidates: int = 0, started: float | None = None
 ) -> L1Report:
-    elapsed = 0.0 if started is None else round((time.perf_counter() - started) * 1000, 3)
+    elapsed = 0.0 if started is None else round(_milliseconds(started), 3)
     return {"status": status, "reason": reason, "candidates": candidates, "elapsed_ms": elapsed}
 
 
@@ -358,15 +384,25 @@ def _run_id(config: RunnableConfig) -> str | None:
     return None if run_id is None else str(run_id)
 
 
-def _invocation(state: LookupState, config: RunnableConfig) -> Invocation:
+def _trimmed(items: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{name: item[name] for name in names} for item in items]
+
+
+def _invocation(state: LookupState, config: RunnableConfig, options: LookupOptions) -> Invocation:
+    """Return the row of a lookup; the time of its last step is that until the row is handed to the recorder."""
+    started = time.perf_counter()
+    steps = {**state["steps"], "l1_retrieve": state["l1"]["elapsed_ms"]}
     metadata = config.get("metadata") or {}
     thread_id = (config.get("configurable") or {}).get("thread_id")
     details = {
         "l0_hints": state["hints"],
         "filter": state["filter"],
         "l1": state["l1"],
-        "matches": [{key: match[key] for key in ("entry_id", "score", "layers")} for match in state["matches"]],
+        "candidates": _trimmed(state["candidates"], "entry_id", "score", "similarity"),
+        "matches": _trimmed(state["matches"], "entry_id", "score", "similarity", "layers"),
         "relevance": state["relevance"],
+        "options": {name: getattr(options, name) for name in REPLAYED_OPTIONS},
+        "steps": {**steps, "record_invocation": round(_milliseconds(started), 3)},
     }
     return {
         "id": state["invocation_id"],

@@ -59,6 +59,14 @@ class InvocationRecorder(Protocol):
         """
 
 
+DETAIL_FACTS = {
+    "category": "$.filter.category",
+    "relaxed": "$.filter.relaxed",
+    "level": "$.relevance.level",
+    "scope": "$.scope",
+}
+"""What is counted of `retrieval_details`, and where it stands there."""
+
 metadata = sa.MetaData()
 tool_invocation = sa.Table(
     "tool_invocation",
@@ -78,6 +86,12 @@ tool_invocation = sa.Table(
     sa.Column("tool_call_id", sa.Text),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False, index=True),
 )
+facts_index = sa.Index(
+    "ix_tool_invocation_facts",
+    *(tool_invocation.c[name] for name in ("created_at", "status", "retrieval_layer", "l1_status", "duration_ms")),
+    *(sa.text(f"json_extract(retrieval_details, '{path}')") for path in DETAIL_FACTS.values()),
+).ddl_if(dialect="sqlite")
+"""Holds all that an overview counts, so that SQLite need not read the details; PostgreSQL scans no index of expressions."""
 _columns = tool_invocation.c
 _INSERTS: dict[str, Any] = {
     name: dialect.insert(tool_invocation).on_conflict_do_nothing(index_elements=["id"])
@@ -169,7 +183,6 @@ class SQLInvocationRecorder:
         Raises:
             RecordError: the database cannot be read.
         """
-        self._deliver()
         wanted = sa.select(tool_invocation).order_by(_columns.created_at.desc(), _columns.id).limit(limit)
         if since is not None:
             wanted = wanted.where(_columns.created_at >= _utc(since))
@@ -182,7 +195,16 @@ class SQLInvocationRecorder:
         ):
             if value is not None:
                 wanted = wanted.where(column == value)
-        return self._run("read", lambda connection: [_invocation(row) for row in connection.execute(wanted).mappings()])
+        return self.read(lambda connection: [as_invocation(row) for row in connection.execute(wanted).mappings()])
+
+    def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Return what `work` returns, given a connection to the database; its table is there, the spool delivered.
+
+        Raises:
+            RecordError: the database cannot be read.
+        """
+        self._deliver()
+        return self._run("read", work)
 
     def waiting(self) -> int:
         """Return how many records are in the spool."""
@@ -407,7 +429,8 @@ def _row(invocation: Invocation) -> dict[str, Any]:
     return {**row, "created_at": _utc(datetime.fromisoformat(invocation["created_at"]))}
 
 
-def _invocation(row: Any) -> Invocation:
+def as_invocation(row: Any) -> Invocation:
+    """Return a row of `tool_invocation` as it was recorded."""
     created = row["created_at"]
     return cast(Invocation, {**row, "created_at": created and _utc(created).isoformat()})
 

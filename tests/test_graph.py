@@ -301,3 +301,21 @@ def test_without_l1_words_of_titles_and_keywords_answer_where_no_whole_term_stan
     assert (result["retrieval_layer"], result["primary"]["entry_id"]) == ("L0", "billing/refunds.md")
     assert result["primary"]["matched"] == [{"field": "description", "text": "money"}]
     assert (result["relevance"]["level"], result["relevance"]["semantic_support"]) == ("low", False)
+
+
+def test_the_record_keeps_the_ranking_the_options_and_the_time_of_each_step(kb, tmp_path):
+    recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'calls.db'}")
+    graph = create_lookup_knowledge_graph(kb, record=recorder, options=LookupOptions(k=2))
+    result = graph.invoke({"query": "refund"})
+    graph.invoke({"query": ""})
+    skipped, row = recorder.invocations(limit=2)
+    recorder.close()
+    details = row["retrieval_details"]
+    assert len(details["candidates"]) == result["l1"]["candidates"]
+    assert all(candidate.keys() == {"entry_id", "score", "similarity"} for candidate in details["candidates"])
+    assert [match["similarity"] for match in details["matches"]] == [m["similarity"] for m in result["matches"]]
+    assert details["options"] == {"k": 2, "filter_mode": "guarded", "min_similarity": None, "l1_enabled": True}
+    assert details["steps"].keys() == set(graph.get_graph().nodes) - {"__start__", "__end__"}
+    assert 0 < sum(details["steps"].values()) < row["duration_ms"] + 1
+    assert details["steps"]["l1_retrieve"] == result["l1"]["elapsed_ms"] > 0
+    assert skipped["retrieval_details"]["steps"]["l1_retrieve"] == 0

@@ -1,0 +1,107 @@
+"""What the pages of the inspector ask of a database with many lookups: seconds, and most memory of this process beyond before.
+
+`python benchmarks/inspector.py KB QUERIES.jsonl [--rows 100000] [--db URL]`
+
+The lookups are recorded ones of the questions, copied over a year; without --db, into a new SQLite file.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+import time
+import tracemalloc
+import uuid
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from langchain_lookup_knowledge import KnowledgeBase, SQLInvocationRecorder, create_lookup_knowledge_graph
+from langchain_lookup_knowledge.history import History, Selection
+from langchain_lookup_knowledge.records import tool_invocation
+
+
+def recorded(folder, questions):
+    """Return the rows of real lookups of the questions, with L1 and without."""
+    place = Path(tempfile.mkdtemp())
+    recorder = SQLInvocationRecorder.in_file(place / "calls.db")
+    with KnowledgeBase.open(folder, data_dir=place) as kb:
+        graph = create_lookup_knowledge_graph(kb, record=recorder)
+        for line in questions.read_text("utf-8").splitlines():
+            graph.invoke({"query": json.loads(line)["query"]})
+    rows = recorder.invocations(limit=1000)
+    recorder.close()
+    return rows
+
+
+def fill(url, rows, number):
+    """Write `number` copies of the rows, at random moments of a year, one in twenty of them without L1."""
+    rng = random.Random(7)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for first in range(0, number, 1000):
+            batch = []
+            for place in range(first, min(first + 1000, number)):
+                row = dict(rows[place % len(rows)])
+                if rng.random() < 0.05:
+                    row |= {"status": "degraded", "retrieval_layer": "L0", "l1_status": "timeout"}
+                row |= {"id": str(uuid.uuid4()), "created_at": start + timedelta(seconds=rng.random() * 31_536_000)}
+                row |= {"duration_ms": rng.lognormvariate(2, 0.5), "thread_id": f"thread-{place % 5000}"}
+                batch.append(row)
+            connection.execute(sa.insert(tool_invocation), batch)
+    engine.dispose()
+
+
+def measured(call):
+    """Return the seconds of the first call and the median of five more, and the most MiB it held."""
+    times = []
+    for _ in range(6):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    tracemalloc.start()
+    call()
+    peak = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    return times[0], sorted(times[1:])[2], peak
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--db", help="an SQLAlchemy URL")
+    arguments = parser.parse_args()
+    url = arguments.db or f"sqlite:///{tempfile.mkdtemp()}/calls.db"
+    recorder = SQLInvocationRecorder(url)
+    history, everything = History(recorder), Selection()
+    fill(url, recorded(arguments.folder, arguments.questions), arguments.rows)
+    middle = history.lookups(Selection(until=datetime(2026, 7, 1).date()), limit=1)[0]["id"]
+    calls = {
+        "overview": lambda: history.overview(everything),
+        "overview, one month": lambda: history.overview(
+            Selection(datetime(2026, 5, 1).date(), datetime(2026, 5, 31).date())
+        ),
+        "lookups, first page": lambda: history.lookups(everything),
+        "lookups, page in the middle": lambda: history.lookups(everything, before=middle),
+        "lookups, no match in text": lambda: history.lookups(Selection(text="no such words")),
+        "one lookup": lambda: history.invocation(middle),
+        "gaps: weak queries": lambda: history.weak_queries(everything),
+        "gaps: filters": lambda: history.filters(everything),
+        "gaps: entries found": lambda: history.found_entries(everything),
+        "gaps: common terms": lambda: history.common_terms(everything),
+        "replay: newest of each query": lambda: history.newest_answers(1000),
+    }
+    print(f"{arguments.rows} lookups, {sa.make_url(url).get_backend_name()}")
+    print(f"{'':<30}{'first':>10}{'median':>10}{'most memory':>16}")
+    for name, call in calls.items():
+        first, median, peak = measured(call)
+        print(f"{name:<30}{first:8.3f} s{median:8.3f} s{peak:12.1f} MiB")
+    recorder.close()
+
+
+if __name__ == "__main__":
+    main()
