@@ -18,7 +18,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
-from langchain_lookup_knowledge import merging
+from langchain_lookup_knowledge import merging, tracing
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
@@ -31,6 +31,7 @@ from langchain_lookup_knowledge.filters import choose_filter, hides_better
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, Retrieved
 from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder, storable
 from langchain_lookup_knowledge.tokens import cut
+from langchain_lookup_knowledge.tracing import TOOL_NAME
 from langchain_lookup_knowledge.types import (
     Candidate,
     FilterChoice,
@@ -54,7 +55,6 @@ MAX_WORKERS = 32
 """Calls of L1 under way at once in a process, those that hang included."""
 SPARE_CANDIDATES = 10
 """Candidates kept in the state beyond the `k` that can become matches, for the guard and the hints to choose from."""
-TOOL_NAME = "lookup_knowledge"
 WITHOUT_L1: frozenset[L1Status] = frozenset(("failed", "timeout", "unavailable", "disabled"))
 """States of L1 in which it had no say, so that L0 answers as well as it can alone."""
 
@@ -107,15 +107,20 @@ def create_lookup_knowledge_graph(
         raise ValueError(f"record takes an InvocationRecorder such as SQLInvocationRecorder(url), not {record!r}")
     steps = _Steps(kb, record, options or LookupOptions())
     graph = StateGraph(LookupState, input_schema=LookupInput, output_schema=LookupResult)
-    graph.add_node("l0_hints", steps.l0_hints)
-    graph.add_node("choose_filter", steps.choose_filter)
-    graph.add_node("l1_retrieve", steps.l1_retrieve)
-    graph.add_node("merge_with_fallback", steps.merge_with_fallback)
-    graph.add_node("record_invocation", steps.record_invocation)
+    for step in (
+        steps.l0_hints,
+        steps.choose_filter,
+        steps.l1_retrieve,
+        steps.merge_with_fallback,
+        steps.record_invocation,
+    ):
+        name = step.__name__
+        graph.add_node(name, tracing.watched(name, step, kb), trace_policy=tracing.trace_policy())
     graph.add_edge(START, "l0_hints")
     graph.add_edge("l0_hints", "choose_filter")
-    graph.add_conditional_edges("choose_filter", _after_choose_filter, ["l1_retrieve", "merge_with_fallback"])
-    graph.add_conditional_edges("l1_retrieve", _after_l1_retrieve, ["l1_retrieve", "merge_with_fallback"])
+    next_steps = ["l1_retrieve", "merge_with_fallback"]
+    graph.add_conditional_edges("choose_filter", tracing.Choice(_after_choose_filter), next_steps)
+    graph.add_conditional_edges("l1_retrieve", tracing.Choice(_after_l1_retrieve), next_steps)
     graph.add_edge("merge_with_fallback", "record_invocation")
     graph.add_edge("record_invocation", END)
     return graph.compile(name=TOOL_NAME, checkpointer=checkpointer)

@@ -15,6 +15,7 @@ ORDER = [
     ["merging"],
     ["embeddings", "stores", "records"],
     ["knowledge_base"],
+    ["tracing"],
     ["graph"],
     ["tool", "retriever", "evaluation"],
     ["cli"],
