@@ -115,7 +115,7 @@ def create_lookup_knowledge_graph(
         steps.record_invocation,
     ):
         name = step.__name__
-        graph.add_node(name, tracing.watched(name, step, kb), trace_policy=tracing.trace_policy())
+        graph.add_node(name, tracing.Step(name, step, kb), trace_policy=tracing.trace_policy())
     graph.add_edge(START, "l0_hints")
     graph.add_edge("l0_hints", "choose_filter")
     next_steps = ["l1_retrieve", "merge_with_fallback"]

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from langchain_lookup_knowledge import tracing
 from langchain_lookup_knowledge.documents import one_line
-from langchain_lookup_knowledge.graph import TOOL_NAME, create_lookup_knowledge_graph
+from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.merging import shorten
 from langchain_lookup_knowledge.records import InvocationRecorder
@@ -75,18 +75,18 @@ def create_lookup_knowledge_tool(
         tracing.show_text(text)
         return text, result
 
-    def lookup(query: str, config: RunnableConfig, runtime: ToolRuntime = None) -> tuple[str, LookupResult]:  # type: ignore[type-arg, assignment]
+    def lookup(query: str, config: RunnableConfig, runtime: ToolRuntime = None) -> tuple[str, LookupResult]:  # type: ignore[assignment]
         with _progress_to(runtime):
             return answer(graph.invoke({"query": query}, {**config, "run_id": uuid.uuid4()}))
 
-    async def alookup(query: str, config: RunnableConfig, runtime: ToolRuntime = None) -> tuple[str, LookupResult]:  # type: ignore[type-arg, assignment]
+    async def alookup(query: str, config: RunnableConfig, runtime: ToolRuntime = None) -> tuple[str, LookupResult]:  # type: ignore[assignment]
         with _progress_to(runtime):
             return answer(await graph.ainvoke({"query": query}, {**config, "run_id": uuid.uuid4()}))
 
     return LookupKnowledgeTool.from_function(
         lookup,
         coroutine=alookup,
-        name=TOOL_NAME,
+        name=tracing.TOOL_NAME,
         description=_description(kb, list_categories),
         args_schema=LookupKnowledgeInput,
         response_format="content_and_artifact",

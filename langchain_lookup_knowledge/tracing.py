@@ -4,14 +4,14 @@ Costs nothing but the event when nobody traces.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.config import get_callback_manager_for_config
-from langgraph.runtime import Runtime
+from langchain_core.runnables.config import get_callback_manager_for_config, run_in_executor
+from langgraph.runtime import get_runtime
 from langgraph.types import TracePolicy, omit_payload
 
 from langchain_lookup_knowledge import embeddings
@@ -26,30 +26,66 @@ DOCUMENT_CHARS = 80
 """Most characters of a document in a retriever run, which shows what was found; the text itself is the tool's output."""
 
 Update = Mapping[str, Any]
+Show = Callable[[KnowledgeBase, Update, RunnableConfig], Callable[[Update], None]]
 
 progress: ContextVar[Callable[[Any], None] | None] = ContextVar("progress", default=None)
 """Where the tool has events sent, so that the agent's own stream shows them; unset, they go to the graph's stream."""
 
 
-def watched(name: str, step: Callable[..., Any], kb: KnowledgeBase) -> Callable[..., Any]:
-    """Return the step as a node: it also writes a progress event, and shows L0 and L1 as retriever runs."""
-    takes_config = "config" in inspect.signature(step).parameters
-    show = {"l0_hints": _show_l0, "l1_retrieve": _show_l1, "record_invocation": _label_runs}.get(name)
+class Step(Runnable[Any, Any]):
+    """A step as a node: it also writes a progress event, and shows in a trace what L0 and L1 found.
 
-    def run(state: Any, config: RunnableConfig, runtime: Runtime) -> Any:  # type: ignore[type-arg]
-        call = (lambda: step(state, config)) if takes_config else (lambda: step(state))
-        listened = getattr(config.get("callbacks"), "handlers", None)
-        update = show(kb, state, config, call) if show and listened else call()
+    Args:
+        name: the name of the node.
+        step: the step; it takes the state, and the config if it has a parameter of that name.
+        kb: the knowledge base.
+        astep: what an awaited graph awaits in its place; left out, the step runs in a thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[..., Any],
+        kb: KnowledgeBase,
+        astep: Callable[[Any], Awaitable[Any]] | None = None,
+    ) -> None:
+        self.name = name
+        self._step = step
+        self._astep = astep
+        self._kb = kb
+        self._takes_config = "config" in inspect.signature(step).parameters
+        self._show = _SHOW.get(name)
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Run the step."""
+        config = config or {}
+        finish = self._begin(input, config)
+        update = self._step(input, config) if self._takes_config else self._step(input)
+        return self._end(input, config, update, finish)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Run the step without holding up the event loop."""
+        config = config or {}
+        if self._astep is None:
+            return await run_in_executor(config, self.invoke, input, config)
+        finish = self._begin(input, config)
+        return self._end(input, config, await self._astep(input), finish)
+
+    def _begin(self, state: Update, config: RunnableConfig) -> Callable[[Update], None] | None:
+        listened = self._show and getattr(config.get("callbacks"), "handlers", None)
+        return self._show(self._kb, state, config) if self._show and listened else None
+
+    def _end(self, state: Update, config: RunnableConfig, update: Any, finish: Callable[[Update], None] | None) -> Any:
+        if finish:
+            finish(update)
         event = {
             "tool": TOOL_NAME,
-            "step": name,
-            "invocation_id": update.get("invocation_id") or state.get("invocation_id"),
+            "step": self.name,
+            "invocation_id": update.get("invocation_id") or state["invocation_id"],
             "tool_call_id": (config.get("metadata") or {}).get("tool_call_id"),
         }
-        (progress.get() or runtime.stream_writer)(event)
+        (progress.get() or get_runtime().stream_writer)(event)
         return update
-
-    return run
 
 
 def trace_policy() -> TracePolicy:
@@ -88,24 +124,26 @@ class Choice(Runnable[Any, str]):
         return self.choose(input)
 
 
-def _show_l0(kb: KnowledgeBase, state: Update, config: RunnableConfig, call: Callable[[], Update]) -> Update:
+def _show_l0(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Callable[[Update], None]:
     query = state.get("query")
     run = _start("L0", query if isinstance(query, str) else "", config, {"ls_retriever_name": "l0"})
-    update = call()
-    documents = [
-        Document(
-            ", ".join((*entry["keywords"], *entry["entities"])) or entry["title"],
-            metadata={"source": entry["entry_id"], "score": entry["score"]},
-        )
-        for entry in update["hints"]["entries"]
-    ]
-    run.on_retriever_end(documents[:DOCUMENTS])
-    return update
+
+    def finish(update: Update) -> None:
+        documents = [
+            Document(
+                ", ".join((*entry["keywords"], *entry["entities"])) or entry["title"],
+                metadata={"source": entry["entry_id"], "score": entry["score"]},
+            )
+            for entry in update["hints"]["entries"][:DOCUMENTS]
+        ]
+        run.on_retriever_end(documents)
+
+    return finish
 
 
-def _show_l1(kb: KnowledgeBase, state: Update, config: RunnableConfig, call: Callable[[], Update]) -> Update:
+def _show_l1(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Callable[[Update], None]:
     if state["unfiltered"]:  # the filter is taken back; nothing is searched
-        return call()
+        return lambda _: None
     metadata = {
         "ls_retriever_name": "l1",
         "ls_vector_store_provider": "Qdrant",
@@ -114,12 +152,14 @@ def _show_l1(kb: KnowledgeBase, state: Update, config: RunnableConfig, call: Cal
         "lookup_filter": state["filter"]["category"],
     }
     run = _start("L1", state["query"], config, metadata)
-    update = call()
-    if update["l1"]["status"] in ("failed", "timeout", "unavailable"):
-        run.on_retriever_error(LookupKnowledgeError(update["l1"]["reason"]))
-    else:
-        run.on_retriever_end([_document(candidate) for candidate in update["candidates"][:DOCUMENTS]])
-    return update
+
+    def finish(update: Update) -> None:
+        if update["l1"]["status"] in ("failed", "timeout", "unavailable"):
+            run.on_retriever_error(LookupKnowledgeError(update["l1"]["reason"]))
+        else:
+            run.on_retriever_end([_document(candidate) for candidate in update["candidates"][:DOCUMENTS]])
+
+    return finish
 
 
 def _document(candidate: Mapping[str, Any]) -> Document:
@@ -135,33 +175,40 @@ def _start(name: str, query: str, config: RunnableConfig, metadata: dict[str, An
     return manager.on_retriever_start(None, query, name=name)
 
 
-def _label_runs(kb: KnowledgeBase, state: Update, config: RunnableConfig, call: Callable[[], Update]) -> Update:
+def _label_runs(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Callable[[Update], None]:
     """Give the runs of the graph, and of the tool or retriever around it, the outcome as metadata and tags."""
-    update = call()
-    outcome = {**state, **update}
+
+    def finish(update: Update) -> None:
+        outcome = {**state, **update}
+        for graph_run, caller in _runs_above(config):
+            _label(graph_run, outcome)
+            if caller and caller.run_type in ("tool", "retriever"):
+                _label(caller, outcome)
+            if caller and caller.run_type == "tool" and caller.name == TOOL_NAME:  # which shows the text
+                primary = outcome["primary"]
+                graph_run.set(outputs={"status": outcome["status"], "primary": primary and primary["entry_id"]})
+
+    return finish
+
+
+def _label(run: Any, outcome: Update) -> None:
     choice = outcome["filter"]
-    metadata = {
-        "invocation_id": outcome["invocation_id"],
-        "lookup_status": outcome["status"],
-        "lookup_layer": outcome["retrieval_layer"],
-        "lookup_l1_status": outcome["l1"]["status"],
-        "lookup_filter": choice["category"],
-        "lookup_filter_relaxed": choice["relaxed"],
-    }
+    run.add_metadata(
+        {
+            "invocation_id": outcome["invocation_id"],
+            "lookup_status": outcome["status"],
+            "lookup_layer": outcome["retrieval_layer"],
+            "lookup_l1_status": outcome["l1"]["status"],
+            "lookup_filter": choice["category"],
+            "lookup_filter_relaxed": choice["relaxed"],
+        }
+    )
     filtered = "relaxed" if choice["relaxed"] else choice["reason"]
-    tags = [f"layer:{outcome['retrieval_layer']}", f"status:{outcome['status']}", f"filter:{filtered}"]
-    for graph_run, caller in _runs_above(config):
-        _label([graph_run, *([caller] if caller and caller.run_type in ("tool", "retriever") else [])], metadata, tags)
-        if caller and caller.run_type == "tool" and caller.name == TOOL_NAME:  # it shows the text
-            primary = outcome["primary"]
-            graph_run.set(outputs={"status": outcome["status"], "primary": primary and primary["entry_id"]})
-    return update
+    tags = (f"layer:{outcome['retrieval_layer']}", f"status:{outcome['status']}", f"filter:{filtered}")
+    run.tags = [*(run.tags or []), *tags]
 
 
-def _label(runs: Sequence[Any], metadata: dict[str, Any], tags: list[str]) -> None:
-    for run in runs:
-        run.add_metadata(metadata)
-        run.tags = [*(run.tags or []), *tags]
+_SHOW: dict[str, Show] = {"l0_hints": _show_l0, "l1_retrieve": _show_l1, "record_invocation": _label_runs}
 
 
 def _runs_above(config: RunnableConfig) -> Iterator[tuple[Any, Any]]:

@@ -206,7 +206,9 @@ def test_a_trace_holds_little_more_than_the_text(handbook, collector, traced, qu
     tool = create_lookup_knowledge_tool(handbook)
     texts = []
     runs = traced(lambda config: texts.append(tool.invoke({"query": query}, config)))
-    payloads = [json.dumps(run.get(part) or {}, ensure_ascii=False) for run in runs.values() for part in ("inputs", "outputs")]
+    payloads = [
+        json.dumps(run.get(part) or {}, ensure_ascii=False) for run in runs.values() for part in ("inputs", "outputs")
+    ]
     assert the(runs, "lookup_knowledge", "tool")["outputs"] == {"output": texts[0]}
     assert sum(map(len, payloads)) <= 1.5 * len(texts[0])
 
@@ -256,7 +258,9 @@ def test_open_telemetry_gets_the_same_tree(kb, collector):
                 spans |= {span.span_id: span for span in scope.spans}
 
     def below(parent):
-        children = sorted((s for s in spans.values() if s.parent_span_id == parent), key=lambda s: s.start_time_unix_nano)
+        children = sorted(
+            (s for s in spans.values() if s.parent_span_id == parent), key=lambda s: s.start_time_unix_nano
+        )
         return [[span.name, below(span.span_id)] for span in children]
 
     def names(runs):
