@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
@@ -273,6 +274,8 @@ class _Steps:
             self.recorder.record(_invocation(state, config))
         except RecordError as error:
             return self._unrecorded(str(error))
+        except GraphBubbleUp:  # a host's recorder may interrupt the graph
+            raise
         except Exception as error:  # noqa: BLE001  (a recorder of the host's may raise anything; its text may hold a secret)
             return self._unrecorded(f"unexpected {type(error).__name__}")
         return {"recorded": "stored"}
