@@ -100,7 +100,26 @@ def _parser() -> argparse.ArgumentParser:
     invocations.add_argument("--limit", type=_count, default=20, help="most rows (default 20)")
     invocations.add_argument("--json", action="store_true", help="print a JSON list")
     invocations.set_defaults(run=_invocations)
+
+    serve = commands.add_parser("mcp", help="serve the lookup as an MCP tool, over stdio or HTTP")
+    _add_folder(serve)
+    serve.add_argument("-k", type=int, default=5, help="most matches (default 5)")
+    serve.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
+    serve.add_argument(
+        "--http",
+        metavar="[HOST:]PORT",
+        type=_address,
+        help="streamable HTTP at /mcp instead of stdio; the host is this machine alone (127.0.0.1) unless given",
+    )
+    serve.set_defaults(run=_mcp)
     return parser
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not [HOST:]PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _count(text: str) -> int:
@@ -229,6 +248,27 @@ def _invocations(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(map(_line, rows)) or "no call has been recorded")
     return DONE if rows else NOTHING_FOUND
+
+
+def _mcp(arguments: argparse.Namespace) -> int:
+    """Serve until the client goes or the keyboard stops it; standard output carries the protocol alone."""
+    try:
+        from langchain_lookup_knowledge import mcp_server  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        raise ValueError("`mcp` needs an extra: pip install 'langchain-lookup-knowledge[mcp]'") from error
+    with _open(arguments, sync=True) as kb:
+        server = mcp_server.create_mcp_server(kb, options=LookupOptions(k=arguments.k))
+        if arguments.http is None:
+            server.run("stdio")
+            return DONE
+        host, port = arguments.http
+        print(f"serving {kb.folder.name!r} at http://{host}:{port}/mcp", file=sys.stderr)
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            print("note: whoever reaches this address can read the knowledge base", file=sys.stderr)
+        mcp_server.serve_http(server, host, port)
+    return DONE
 
 
 def _line(row: Invocation) -> str:

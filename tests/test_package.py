@@ -18,6 +18,7 @@ ORDER = [
     ["tracing"],
     ["graph"],
     ["tool", "retriever", "evaluation"],
+    ["mcp_server"],
     ["cli"],
 ]
 OWNERS = {
@@ -27,6 +28,8 @@ OWNERS = {
     "sqlalchemy": {"records"},
     "frontmatter": {"documents"},
     "yaml": {"documents"},
+    "mcp": {"mcp_server"},
+    "mcp_types": {"mcp_server"},
 }
 
 
