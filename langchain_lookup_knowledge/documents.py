@@ -1,14 +1,17 @@
 """From a folder of Markdown files to entries. Nothing is dropped without a problem."""
 
+import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from frontmatter.default_handlers import YAMLHandler
+from langchain_core.documents import Document
 
 from langchain_lookup_knowledge.errors import DocumentError
 from langchain_lookup_knowledge.types import FrontmatterFields, Problem
@@ -80,6 +83,30 @@ def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], l
     return list(entries.values()), problems
 
 
+def read_documents(documents: Iterable[Document], fields: FrontmatterFields) -> tuple[list[Entry], list[Problem]]:
+    """Return an entry for each LangChain document, its metadata read as frontmatter, and problems as `read_folder` does.
+
+    The entry id is the document's `source`, else its id, else its place; a second one of the same source gets "#2". Metadata
+    without any of the fields leaves the frontmatter of the text itself, if it has one, to be read.
+    """
+    wanted = {key.casefold() for key in (*fields.title, *fields.keywords, *fields.category, *fields.entities)}
+    entries: dict[str, Entry] = {}
+    problems: list[Problem] = []
+    counts: Counter[str] = Counter()
+    for place, document in enumerate(documents, start=1):
+        source = one_line(str(document.metadata.get("source") or document.id or f"document-{place}"))
+        counts[source] += 1
+        name = source if counts[source] == 1 else f"{source}#{counts[source]}"
+        header = {key: value for key, value in document.metadata.items() if str(key).casefold() in wanted}
+        text = document.page_content
+        if header:
+            text = f"---\n{json.dumps(header, ensure_ascii=False, default=str)}\n---\n{text}"  # JSON is YAML
+        entries[name] = _read_entry(name, _plain(text), fields, problems)
+    if not entries:
+        problems.append(Problem(".", None, "there are no documents"))
+    return list(entries.values()), problems
+
+
 def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
     """Yield each Markdown file and its name in the knowledge base; hidden and tool folders are left out."""
     root = folder.resolve()
@@ -123,7 +150,11 @@ def _name(path: Path, folder: Path) -> str:
 def _decode(data: bytes) -> str:
     """Decode UTF-8, or UTF-16 with a byte order mark; line ends become newlines, other control characters go."""
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
+    return _plain(data.decode(encoding))
+
+
+def _plain(text: str) -> str:
+    text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
     return unicodedata.normalize("NFC", text)
 
 
