@@ -207,8 +207,8 @@ def test_the_langgraph_dev_server(tree, expected, leaves_one_row, port):
     from langgraph_sdk import get_sync_client
 
     command = [sys.executable, "-m", "langgraph_cli", "dev", "--no-browser", "--no-reload", "--port", str(port)]
-    with serving(command, port, 120, cwd=tree) as printed:
-        with get_sync_client(url=f"http://127.0.0.1:{port}", api_key=None) as client:
-            result = client.runs.wait(None, "lookup_knowledge", input={"query": QUERY})
+    url = f"http://127.0.0.1:{port}"
+    with serving(command, port, 120, cwd=tree) as printed, get_sync_client(url=url, api_key=None) as client:
+        result = client.runs.wait(None, "lookup_knowledge", input={"query": QUERY})
     assert result["matches"] == expected
     assert b"blocking" not in b"".join(printed).lower()
