@@ -329,8 +329,10 @@ class KnowledgeBase:
     def watch(self, stop: threading.Event | None = None) -> Iterator[SyncReport]:
         """Sync whenever a file of the folder changes, and yield each report, until `stop` is set.
 
-        A sync that fails is logged, and tried again at the next change.
+        A sync that fails is logged, and tried again at the next change. A knowledge base of documents has no folder.
         """
+        if self._documents is not None:
+            raise ValueError("a knowledge base of documents has no folder to watch: call from_documents again")
         from watchfiles import watch  # noqa: PLC0415
 
         for _ in watch(self.folder, watch_filter=self._is_knowledge, stop_event=stop):

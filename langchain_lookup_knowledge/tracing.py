@@ -72,8 +72,9 @@ class Step(Runnable[Any, Any]):
         return self._end(input, config, await self._astep(input), finish)
 
     def _begin(self, state: Update, config: RunnableConfig) -> Callable[[Update], None] | None:
-        listened = self._show and getattr(config.get("callbacks"), "handlers", None)
-        return self._show(self._kb, state, config) if self._show and listened else None
+        if self._show and getattr(config.get("callbacks"), "handlers", None):
+            return self._show(self._kb, state, config)
+        return None
 
     def _end(self, state: Update, config: RunnableConfig, update: Any, finish: Callable[[Update], None] | None) -> Any:
         if finish:
@@ -175,6 +176,10 @@ def _start(name: str, query: str, config: RunnableConfig, metadata: dict[str, An
     return manager.on_retriever_start(None, query, name=name)
 
 
+_SHOWS_TEXT = {("tool", TOOL_NAME), ("retriever", "LookupKnowledgeRetriever")}
+"""Callers of the graph whose own run shows what was found, so that the graph's need not."""
+
+
 def _label_runs(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Callable[[Update], None]:
     """Give the runs of the graph, and of the tool or retriever around it, the outcome as metadata and tags."""
 
@@ -184,7 +189,7 @@ def _label_runs(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Cal
             _label(graph_run, outcome)
             if caller and caller.run_type in ("tool", "retriever"):
                 _label(caller, outcome)
-            if caller and caller.run_type == "tool" and caller.name == TOOL_NAME:  # which shows the text
+            if caller and (caller.run_type, caller.name) in _SHOWS_TEXT:
                 primary = outcome["primary"]
                 graph_run.set(outputs={"status": outcome["status"], "primary": primary and primary["entry_id"]})
 
@@ -229,5 +234,5 @@ def show_text(text: str) -> None:
     from langsmith import get_current_run_tree  # noqa: PLC0415
 
     run = get_current_run_tree()
-    if run is not None and run.run_type == "tool":
+    if run is not None and (run.run_type, run.name) in _SHOWS_TEXT:
         run.set(outputs={"output": text})

@@ -78,6 +78,11 @@ def test_values_that_are_no_text_are_told(tmp_path):
         assert kb.entries[0].title == "s"
 
 
+def test_documents_cannot_be_watched(opened):
+    with pytest.raises(ValueError, match="no folder to watch"):
+        next(opened.watch())
+
+
 def test_no_document_is_told(tmp_path):
     with KnowledgeBase.from_documents([], data_dir=tmp_path, index=None) as kb:
         assert "there are no documents" in str(kb.problems[0])

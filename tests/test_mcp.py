@@ -1,15 +1,12 @@
-"""The MCP server, through a real client: over stdio and over streamable HTTP, from the command line."""
+"""The MCP server, through a real client; over stdio and HTTP it is compared with the other ways in."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
 
 import pytest
-from mcp import Client, StdioServerParameters, stdio_client
+from mcp import Client
 
 import langchain_lookup_knowledge
 from langchain_lookup_knowledge import KnowledgeBase, cli
@@ -39,33 +36,6 @@ async def test_in_the_process(kb):
     check(tool, answer)
     assert answer.structured_content["retrieval_layer"] == "L0+L1"
     assert answer.structured_content["recorded"] == "stored"
-
-
-async def test_over_stdio(folder):
-    server = StdioServerParameters(command=sys.executable, args=[*MODULE, str(folder)], env=dict(os.environ))
-    check(*await tool_and_answer(stdio_client(server)))
-
-
-@contextmanager
-def served(*arguments):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, *MODULE, *arguments, "--http", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        for _ in range(600):
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert process.poll() is None
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}/mcp"
-        process.terminate()
-
-
-async def test_over_http(folder):
-    with served(str(folder), "--no-l1") as url:
-        check(*await tool_and_answer(url))
 
 
 def test_standard_output_carries_the_protocol_alone(folder):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from conftest import WordEmbeddings
+from conftest import FILES, WordEmbeddings, write_files
 from langchain_core.tracers import LangChainTracer
 from langsmith import Client
 
@@ -137,13 +137,18 @@ GRAPH = [
 ]
 
 
-@pytest.fixture
-def handbook(tmp_path):
-    folder = shutil.copytree(
-        ROOT / "notebooks/handbook", tmp_path / "handbook", ignore=shutil.ignore_patterns(".lookup-knowledge")
-    )
-    with KnowledgeBase.open(folder, embedding=WordEmbeddings(), progress=False) as kb:
-        yield kb
+@pytest.fixture(scope="module")
+def kb(tmp_path_factory):
+    with KnowledgeBase.open(write_files(tmp_path_factory.mktemp("kb"), FILES), embedding=WordEmbeddings()) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def handbook(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tree") / "handbook"
+    shutil.copytree(ROOT / "notebooks/handbook", folder, ignore=shutil.ignore_patterns(".lookup-knowledge"))
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings(), progress=False) as opened:
+        yield opened
 
 
 def test_the_run_tree_reads_tool_graph_steps_and_layers(kb, traced):
@@ -199,6 +204,7 @@ def test_the_retriever_is_a_retriever_run_around_the_graph(kb, traced):
     runs = traced(lambda config: LookupKnowledgeRetriever(knowledge_base=kb).invoke("refund", config))
     assert tree(runs) == [["LookupKnowledgeRetriever", "retriever", [GRAPH]]]
     assert "layer:L0+L1" in the(runs, "LookupKnowledgeRetriever")["tags"]
+    assert the(runs, "lookup_knowledge")["outputs"] == {"status": "ok", "primary": "billing/refunds.md"}
 
 
 @pytest.mark.parametrize("query", ["my card was declined with E-4711", "refund of a damaged parcel", "VPN with Okta"])
@@ -213,9 +219,10 @@ def test_a_trace_holds_little_more_than_the_text(handbook, collector, traced, qu
     assert sum(map(len, payloads)) <= 1.5 * len(texts[0])
 
 
-def test_no_secret_is_on_the_wire(kb, embedding, collector, traced, caplog):
-    embedding.failure = RuntimeError("401 https://api.example/v1?api_key=sk-SECRET")
-    runs = traced(lambda config: create_lookup_knowledge_tool(kb).invoke({"query": "refund"}, config))
+def test_no_secret_is_on_the_wire(folder, embedding, collector, traced):
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        embedding.failure = RuntimeError("401 https://api.example/v1?api_key=sk-SECRET")
+        runs = traced(lambda config: create_lookup_knowledge_tool(kb).invoke({"query": "refund"}, config))
     l1 = the(runs, "L1")
     assert "the embedding model failed with RuntimeError" in l1["error"]
     assert the(runs, "lookup_knowledge", "tool")["outputs"]["output"].startswith("Keyword matching alone answered (L0)")
