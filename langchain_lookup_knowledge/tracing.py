@@ -26,7 +26,9 @@ DOCUMENT_CHARS = 80
 """Most characters of a document in a retriever run, which shows what was found; the text itself is the tool's output."""
 
 Update = Mapping[str, Any]
-Show = Callable[[KnowledgeBase, Update, RunnableConfig], Callable[[Update], None]]
+Finish = Callable[[Update | None], None]
+"""Shows what a step found; None says that it was stopped."""
+Show = Callable[[KnowledgeBase, Update, RunnableConfig], Finish]
 
 progress: ContextVar[Callable[[Any], None] | None] = ContextVar("progress", default=None)
 """Where the tool has events sent, so that the agent's own stream shows them; unset, they go to the graph's stream."""
@@ -58,27 +60,33 @@ class Step(Runnable[Any, Any]):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         """Run the step."""
-        config = config or {}
+        config, update = config or {}, None
         finish = self._begin(input, config)
-        update = self._step(input, config) if self._takes_config else self._step(input)
-        return self._end(input, config, update, finish)
+        try:
+            update = self._step(input, config) if self._takes_config else self._step(input)
+        finally:
+            finish(update)
+        return self._told(input, config, update)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         """Run the step without holding up the event loop."""
-        config = config or {}
+        config, update = config or {}, None
         if self._astep is None:
             return await run_in_executor(config, self.invoke, input, config)
         finish = self._begin(input, config)
-        return self._end(input, config, await self._astep(input), finish)
+        try:
+            update = await self._astep(input)
+        finally:
+            finish(update)
+        return self._told(input, config, update)
 
-    def _begin(self, state: Update, config: RunnableConfig) -> Callable[[Update], None] | None:
+    def _begin(self, state: Update, config: RunnableConfig) -> Finish:
         if self._show and getattr(config.get("callbacks"), "handlers", None):
             return self._show(self._kb, state, config)
-        return None
+        return _nothing
 
-    def _end(self, state: Update, config: RunnableConfig, update: Any, finish: Callable[[Update], None] | None) -> Any:
-        if finish:
-            finish(update)
+    def _told(self, state: Update, config: RunnableConfig, update: Any) -> Any:
+        """Write the progress event."""
         event = {
             "tool": TOOL_NAME,
             "step": self.name,
@@ -125,26 +133,29 @@ class Choice(Runnable[Any, str]):
         return self.choose(input)
 
 
-def _show_l0(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Callable[[Update], None]:
+def _nothing(_: Update | None) -> None: ...
+
+
+def _show_l0(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Finish:
     query = state.get("query")
     run = _start("L0", query if isinstance(query, str) else "", config, {"ls_retriever_name": "l0"})
 
-    def finish(update: Update) -> None:
+    def finish(update: Update | None) -> None:
         documents = [
             Document(
                 ", ".join((*entry["keywords"], *entry["entities"])) or entry["title"],
                 metadata={"source": entry["entry_id"], "score": entry["score"]},
             )
-            for entry in update["hints"]["entries"][:DOCUMENTS]
+            for entry in (update["hints"]["entries"][:DOCUMENTS] if update else ())
         ]
-        run.on_retriever_end(documents)
+        _end(run, documents if update else "the step was stopped")
 
     return finish
 
 
-def _show_l1(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Callable[[Update], None]:
+def _show_l1(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Finish:
     if state["unfiltered"]:  # the filter is taken back; nothing is searched
-        return lambda _: None
+        return _nothing
     metadata = {
         "ls_retriever_name": "l1",
         "ls_vector_store_provider": "Qdrant",
@@ -154,11 +165,13 @@ def _show_l1(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Callab
     }
     run = _start("L1", state["query"], config, metadata)
 
-    def finish(update: Update) -> None:
-        if update["l1"]["status"] in ("failed", "timeout", "unavailable"):
-            run.on_retriever_error(LookupKnowledgeError(update["l1"]["reason"]))
+    def finish(update: Update | None) -> None:
+        if update is None:
+            _end(run, "the step was stopped")
+        elif update["l1"]["status"] in ("failed", "timeout", "unavailable"):
+            _end(run, update["l1"]["reason"])
         else:
-            run.on_retriever_end([_document(candidate) for candidate in update["candidates"][:DOCUMENTS]])
+            _end(run, [_document(candidate) for candidate in update["candidates"][:DOCUMENTS]])
 
     return finish
 
@@ -176,16 +189,24 @@ def _start(name: str, query: str, config: RunnableConfig, metadata: dict[str, An
     return manager.on_retriever_start(None, query, name=name)
 
 
+def _end(run: Any, outcome: list[Document] | str) -> None:
+    """End a retriever run with the documents, or with what went wrong; an exception's own text could hold a secret."""
+    if isinstance(outcome, str):
+        run.on_retriever_error(LookupKnowledgeError(outcome))
+    else:
+        run.on_retriever_end(outcome)
+
+
 _SHOWS_TEXT = {("tool", TOOL_NAME), ("retriever", "LookupKnowledgeRetriever")}
 """Callers of the graph whose own run shows what was found, so that the graph's need not."""
 
 
-def _label_runs(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Callable[[Update], None]:
+def _label_runs(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Finish:
     """Give the runs of the graph, and of the tool or retriever around it, the outcome as metadata and tags."""
 
-    def finish(update: Update) -> None:
-        outcome = {**state, **update}
-        for graph_run, caller in _runs_above(config):
+    def finish(update: Update | None) -> None:
+        outcome = {**state, **(update or {})}
+        for graph_run, caller in _runs_above(config) if update else ():
             _label(graph_run, outcome)
             if caller and caller.run_type in ("tool", "retriever"):
                 _label(caller, outcome)

@@ -229,6 +229,19 @@ def test_no_secret_is_on_the_wire(folder, embedding, collector, traced):
     assert not any(b"SECRET" in plain(headers, body) for _, headers, body in collector.bodies)
 
 
+def test_a_step_that_is_stopped_ends_its_run(folder, embedding, traced):
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        kb.hints = lambda query: {}["sk-SECRET"]
+
+        def lookup(config):
+            with pytest.raises(KeyError):
+                create_lookup_knowledge_graph(kb).invoke({"query": "refund"}, config)
+
+        run = the(traced(lookup), "L0")
+    assert "the step was stopped" in run["error"]
+    assert run["end_time"]
+
+
 def test_l1_switched_off_has_no_l1_run(folder, embedding, traced):
     with KnowledgeBase.open(folder, embedding=embedding, index=None) as kb:
         runs = traced(lambda config: create_lookup_knowledge_tool(kb).invoke({"query": "refund"}, config))
