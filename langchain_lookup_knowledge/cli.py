@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_evaluate(commands)
     _add_invocations(commands)
     _add_readers_of_records(commands)
+    _add_mcp(commands)
     return parser
 
 
@@ -188,6 +189,27 @@ def _add_records(command: argparse.ArgumentParser) -> None:
         default=[],
         help="only calls of exactly this scope; repeatable",
     )
+
+
+def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    serve = commands.add_parser("mcp", help="serve the lookup as an MCP tool, over stdio or HTTP")
+    _add_folder(serve)
+    serve.add_argument("-k", type=int, default=5, help="most matches (default 5)")
+    serve.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
+    serve.add_argument(
+        "--http",
+        metavar="[HOST:]PORT",
+        type=_address,
+        help="streamable HTTP at /mcp instead of stdio; the host is this machine alone (127.0.0.1) unless given",
+    )
+    serve.set_defaults(run=_mcp)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not [HOST:]PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _count(text: str) -> int:
@@ -463,6 +485,27 @@ def _replay(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return CHANGED if found else DONE
+
+
+def _mcp(arguments: argparse.Namespace) -> int:
+    """Serve until the client goes or the keyboard stops it; standard output carries the protocol alone."""
+    try:
+        from langchain_lookup_knowledge import mcp_server  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        raise ValueError("`mcp` needs an extra: pip install 'langchain-lookup-knowledge[mcp]'") from error
+    with _open(arguments, sync=True) as kb:
+        server = mcp_server.create_mcp_server(kb, options=LookupOptions(k=arguments.k))
+        if arguments.http is None:
+            server.run("stdio")
+            return DONE
+        host, port = arguments.http
+        print(f"serving {kb.folder.name!r} at http://{host}:{port}/mcp", file=sys.stderr)
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            print("note: whoever reaches this address can read the knowledge base", file=sys.stderr)
+        mcp_server.serve_http(server, host, port)
+    return DONE
 
 
 def _line(row: Invocation) -> str:

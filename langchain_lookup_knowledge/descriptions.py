@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
 from langchain_lookup_knowledge.documents import Entry
 from langchain_lookup_knowledge.tokens import cut
@@ -54,7 +55,7 @@ def _described(entry: Entry, words: list[str]) -> DescribedEntry:
 def _words(text: str) -> Iterator[tuple[str, str]]:
     """Yield the words of a text that say something, folded and as written; of a script without blanks, pairs of characters."""
     tokens = list(cut(text))
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+    for token, following in zip_longest(tokens, tokens[1:]):
         if token.spaceless:
             if following and following.spaceless and following.start == token.end:
                 yield token.key + following.key, text[token.start : following.end]

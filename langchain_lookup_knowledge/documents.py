@@ -1,11 +1,15 @@
 """From a folder of Markdown files to entries. Nothing is dropped without a problem."""
 
+import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from langchain_core.documents import Document
 
 from langchain_lookup_knowledge.cleaning import (
     ZERO_WIDTH_SPACE,
@@ -79,6 +83,35 @@ def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], L
     if not entries:
         problems.append(Problem(".", None, f"no Markdown file ({', '.join(SUFFIXES)}) was read in this folder"))
     return list(entries.values()), LoadReport(seen, len(entries), tuple(skipped), tuple(problems))
+
+
+def read_documents(documents: Iterable[Document], fields: FrontmatterFields) -> tuple[list[Entry], LoadReport]:
+    """Return an entry for each LangChain document, its metadata read as frontmatter, and what became of each.
+
+    The entry id is the document's `source`, else its id, else its place; a second one of the same source gets "#2". Metadata
+    without any of the fields leaves the frontmatter of the text itself, if it has one, to be read.
+    """
+    wanted = {key.casefold() for key in (*fields.title, *fields.keywords, *fields.category, *fields.entities)}
+    entries: dict[str, Entry] = {}
+    skipped: list[Problem] = []
+    problems: list[Problem] = []
+    counts: Counter[str] = Counter()
+    for place, document in enumerate(documents, start=1):
+        source = one_line(str(document.metadata.get("source") or document.id or f"document-{place}"))
+        counts[source] += 1
+        name = source if counts[source] == 1 else f"{source}#{counts[source]}"
+        header = {key: value for key, value in document.metadata.items() if str(key).casefold() in wanted}
+        text = document.page_content
+        if header:
+            text = f"---\n{json.dumps(header, ensure_ascii=False, default=str)}\n---\n{text}"  # JSON is YAML
+        try:
+            entries[name] = _read_entry(name, text, fields, problems)
+        except _Skipped as reason:
+            skipped.append(Problem(name, reason.line, f"skipped: {reason}"))
+            problems.append(skipped[-1])
+    if not entries:
+        problems.append(Problem(".", None, "there are no documents"))
+    return list(entries.values()), LoadReport(counts.total(), len(entries), tuple(skipped), tuple(problems))
 
 
 class _Skipped(Exception):

@@ -3,19 +3,20 @@
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial, wraps
 from typing import Any, Literal, ParamSpec, cast
 
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
-from langchain_lookup_knowledge import merging
+from langchain_lookup_knowledge import merging, tracing
 from langchain_lookup_knowledge.cleaning import one_line
 from langchain_lookup_knowledge.deadlines import acall_with_deadline, call_with_deadline
 from langchain_lookup_knowledge.errors import (
@@ -32,6 +33,7 @@ from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, Retrieved
 from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder
 from langchain_lookup_knowledge.stores import INDEX_COMMAND
 from langchain_lookup_knowledge.tokens import cut
+from langchain_lookup_knowledge.tracing import TOOL_NAME
 from langchain_lookup_knowledge.types import (
     Candidate,
     FilterChoice,
@@ -55,7 +57,6 @@ SPARE_CANDIDATES = 10
 """Candidates kept in the state beyond the `k` that can become matches, for the guard and the hints to choose from."""
 REPLAYED_OPTIONS = ("k", "filter_mode", "min_similarity", "l1_enabled")
 """Options that shape an answer: kept in the record, so that the lookup can be run again as it was."""
-TOOL_NAME = "lookup_knowledge"
 WITHOUT_L1: frozenset[L1Status] = frozenset(("failed", "timeout", "unavailable", "disabled"))
 """States of L1 in which it had no say, so that L0 answers as well as it can alone."""
 
@@ -109,15 +110,21 @@ def create_lookup_knowledge_graph(
         raise ValueError(f"record takes an InvocationRecorder such as SQLInvocationRecorder(url), not {record!r}")
     steps = _Steps(kb, record, options or LookupOptions())
     graph = StateGraph(LookupState, input_schema=LookupInput, output_schema=LookupResult)
-    graph.add_node("l0_hints", steps.l0_hints)
-    graph.add_node("choose_filter", steps.choose_filter)
-    graph.add_node("l1_retrieve", _WaitingStep(steps.l1_retrieve, steps.al1_retrieve))
-    graph.add_node("merge_with_fallback", steps.merge_with_fallback)
-    graph.add_node("record_invocation", steps.record_invocation)
+    for step in (
+        steps.l0_hints,
+        steps.choose_filter,
+        steps.l1_retrieve,
+        steps.merge_with_fallback,
+        steps.record_invocation,
+    ):
+        name = step.__name__
+        astep = steps.al1_retrieve if name == "l1_retrieve" else None
+        graph.add_node(name, tracing.Step(name, step, kb, astep), trace_policy=tracing.trace_policy())
     graph.add_edge(START, "l0_hints")
     graph.add_edge("l0_hints", "choose_filter")
-    graph.add_conditional_edges("choose_filter", _after_choose_filter, ["l1_retrieve", "merge_with_fallback"])
-    graph.add_conditional_edges("l1_retrieve", _after_l1_retrieve, ["l1_retrieve", "merge_with_fallback"])
+    next_steps = ["l1_retrieve", "merge_with_fallback"]
+    graph.add_conditional_edges("choose_filter", tracing.Choice(_after_choose_filter), next_steps)
+    graph.add_conditional_edges("l1_retrieve", tracing.Choice(_after_l1_retrieve), next_steps)
     graph.add_edge("merge_with_fallback", "record_invocation")
     graph.add_edge("record_invocation", END)
     return graph.compile(name=TOOL_NAME, checkpointer=checkpointer)
@@ -167,22 +174,6 @@ def _after_l1_retrieve(state: LookupState) -> Literal["l1_retrieve", "merge_with
 def no_hints() -> Hints:
     """Return hints in which nothing was found."""
     return {"titles": [], "keywords": [], "domains": [], "entities": [], "entries": [], "terms": []}
-
-
-class _WaitingStep(Runnable[LookupState, LookupState]):
-    """A step that has something to wait for: called it holds its thread, awaited it leaves the event loop free."""
-
-    def __init__(
-        self, step: Callable[[LookupState], LookupState], astep: Callable[[LookupState], Awaitable[LookupState]]
-    ) -> None:
-        self._step = step
-        self._astep = astep
-
-    def invoke(self, input: LookupState, config: RunnableConfig | None = None, **kwargs: Any) -> LookupState:
-        return self._step(input)
-
-    async def ainvoke(self, input: LookupState, config: RunnableConfig | None = None, **kwargs: Any) -> LookupState:
-        return await self._astep(input)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +323,8 @@ class _Steps:
             kept = self.recorder.record(_invocation(state, config, self.options))
         except RecordError as error:
             return self._unrecorded(str(error))
+        except GraphBubbleUp:  # a host's recorder may interrupt the graph
+            raise
         except Exception as error:  # noqa: BLE001  (a recorder of the host's may raise anything; its text may hold a secret)
             return self._unrecorded(f"unexpected {type(error).__name__}")
         return {"recorded": "spooled" if kept == "spooled" else "stored"}

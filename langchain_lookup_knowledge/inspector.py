@@ -35,9 +35,9 @@ from starlette.routing import Route
 from langchain_lookup_knowledge import charts
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.history import DETAILED_ROWS, PAGE_ROWS, History, Selection
+from langchain_lookup_knowledge.invocations import storable
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.merging import shorten
-from langchain_lookup_knowledge.invocations import storable
 from langchain_lookup_knowledge.replay import replay, told
 from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.types import Invocation

@@ -17,12 +17,13 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
+from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, lints, merging
 from langchain_lookup_knowledge.breaker import CircuitBreaker
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
-from langchain_lookup_knowledge.documents import TOOL_FOLDERS, Entry, category_key, read_folder
+from langchain_lookup_knowledge.documents import TOOL_FOLDERS, Entry, category_key, read_documents, read_folder
 from langchain_lookup_knowledge.errors import (
     DocumentError,
     EmbeddingError,
@@ -112,6 +113,7 @@ class KnowledgeBase:
         index: VectorIndex | None,
         embedding: Embeddings,
         fields: FrontmatterFields,
+        documents: Sequence[Document] | None = None,
     ) -> None:
         self.folder = folder
         self.data_folder = data_folder
@@ -119,6 +121,7 @@ class KnowledgeBase:
         self.index = index
         self.embedding = embedding
         self.index_failure: str | None = None
+        self._documents = documents
         self._seen = index.version() if index else None
         self.breaker = CircuitBreaker()
         self._next_look = 0.0
@@ -160,32 +163,76 @@ class KnowledgeBase:
             DocumentError: the folder cannot be read, or the data folder cannot be made. A server, model or index out of
                 reach does not raise: the lookup says so.
         """
-        if index not in (None, "remembered") and not hasattr(index, "search"):
-            raise ValueError(f"index takes a QdrantIndex or None, not {index!r}")
-        if fields is not None and not isinstance(fields, FrontmatterFields):
-            raise ValueError(f"fields takes a FrontmatterFields, not {fields!r}")
         root = Path(folder).expanduser().absolute()
         data_folder = find_data_folder(root, data_dir)
-        settings = read_settings(data_folder)
-        kb = cls(
-            root,
-            data_folder,
-            remembered_index(settings, data_folder) if index == "remembered" else index,
-            embeddings.as_embeddings(embedding if embedding is not None else settings.get("embedding")),
-            fields or remembered_fields(settings),
-        )
+        kb = cls._assembled(root, data_folder, index, embedding, fields)
         if data_dir is None and data_folder.parent != root:
             message = f"the knowledge folder is read-only; the index and the records are in {data_folder}"
             kb._notices.append(Problem(".", None, message))
             logger.warning("%s", message)
-        if sync and kb.index is not None and kb.index.embedded:
-            if background:
-                kb._build_beside()
-            else:
-                kb._sync_softly(progress)
-        if not background:
-            kb._warm()
+        kb._start(sync=sync, background=background, progress=progress)
         return kb
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: Iterable[Document],
+        *,
+        data_dir: str | os.PathLike[str],
+        index: VectorIndex | Literal["remembered"] | None = "remembered",
+        embedding: Embeddings | str | None = None,
+        fields: FrontmatterFields | None = None,
+        progress: bool | None = None,
+    ) -> "KnowledgeBase":
+        """Make a knowledge base of LangChain documents, those of a loader say, instead of a folder.
+
+        Args:
+            documents: one entry each; `source` in the metadata is its id, the fields are read from the metadata too.
+            data_dir: where the index and the records go; its name is that of the knowledge base. With documents changed and
+                the same `data_dir`, only what changed is embedded.
+            index, embedding, fields, progress: as in `open`.
+
+        Raises:
+            DocumentError: the data folder cannot be made.
+        """
+        data_folder = _given_data_folder(data_dir, make=True)
+        kb = cls._assembled(data_folder, data_folder, index, embedding, fields, list(documents))
+        kb._start(sync=True, background=False, progress=progress)
+        return kb
+
+    @classmethod
+    def _assembled(
+        cls,
+        folder: Path,
+        data_folder: Path,
+        index: VectorIndex | Literal["remembered"] | None,
+        embedding: Embeddings | str | None,
+        fields: FrontmatterFields | None,
+        documents: Sequence[Document] | None = None,
+    ) -> "KnowledgeBase":
+        """Check the arguments, and fill in what the data folder remembers."""
+        if index not in (None, "remembered") and not hasattr(index, "search"):
+            raise ValueError(f"index takes a QdrantIndex or None, not {index!r}")
+        if fields is not None and not isinstance(fields, FrontmatterFields):
+            raise ValueError(f"fields takes a FrontmatterFields, not {fields!r}")
+        settings = read_settings(data_folder)
+        return cls(
+            folder,
+            data_folder,
+            remembered_index(settings, data_folder) if index == "remembered" else index,
+            embeddings.as_embeddings(embedding if embedding is not None else settings.get("embedding")),
+            fields or remembered_fields(settings),
+            documents,
+        )
+
+    def _start(self, *, sync: bool, background: bool, progress: bool | None) -> None:
+        if sync and self.index is not None and self.index.embedded:
+            if background:
+                self._build_beside()
+            else:
+                self._sync_softly(progress)
+        if not background:
+            self._warm()
 
     def _warm(self) -> None:
         """Load what the first lookup would have to load within its time limit; what fails here, the lookup tells."""
@@ -340,8 +387,10 @@ class KnowledgeBase:
     def watch(self, stop: threading.Event | None = None) -> Iterator[SyncReport]:
         """Sync whenever a file of the folder changes, and yield each report, until `stop` is set.
 
-        A sync that fails is logged, and tried again at the next change.
+        A sync that fails is logged, and tried again at the next change. A knowledge base of documents has no folder.
         """
+        if self._documents is not None:
+            raise ValueError("a knowledge base of documents has no folder to watch: call from_documents again")
         from watchfiles import watch  # noqa: PLC0415
 
         for _ in watch(self.folder, watch_filter=self._is_knowledge, stop_event=stop):
@@ -357,7 +406,10 @@ class KnowledgeBase:
         return not any(part.startswith(".") or part in TOOL_FOLDERS for part in inside)
 
     def _read(self, hints: HintIndex) -> None:
-        entries, report = read_folder(self.folder, self.fields)
+        if self._documents is None:
+            entries, report = read_folder(self.folder, self.fields)
+        else:
+            entries, report = read_documents(self._documents, self.fields)
         by_id = {entry.entry_id: entry for entry in entries}
         self._knowledge = _Knowledge(by_id, hints.updated(entries), DescriptionRanking(entries), report)
 
@@ -593,10 +645,7 @@ def find_data_folder(
     if not root.is_dir():
         raise DocumentError(f"{root} is not a folder: give the folder that holds the Markdown files")
     if data_dir is not None:
-        chosen = Path(data_dir).expanduser().absolute()
-        if make and not _is_writable(chosen):
-            raise DocumentError(f"the data folder {chosen} cannot be written: choose another with data_dir")
-        return chosen
+        return _given_data_folder(data_dir, make)
     usual = root / DATA_FOLDER
     if _is_writable(usual) if make else usual.is_dir():
         return usual
@@ -607,6 +656,13 @@ def find_data_folder(
     if make and not _is_writable(fallback):
         raise DocumentError(f"neither {usual} nor {fallback} can be written: choose a data folder with data_dir")
     return fallback
+
+
+def _given_data_folder(data_dir: str | os.PathLike[str], make: bool) -> Path:
+    chosen = Path(data_dir).expanduser().absolute()
+    if make and not _is_writable(chosen):
+        raise DocumentError(f"the data folder {chosen} cannot be written: choose another with data_dir")
+    return chosen
 
 
 def _is_writable(folder: Path) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables.config import run_in_executor
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
@@ -52,7 +53,8 @@ class LookupKnowledgeRetriever(BaseRetriever):
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        result = await self._graph(k).ainvoke({"query": query}, {"callbacks": run_manager.get_child()})
+        graph = await run_in_executor(None, self._graph, k)  # making one opens the database's path
+        result = await graph.ainvoke({"query": query}, {"callbacks": run_manager.get_child()})
         return _documents(result)
 
 

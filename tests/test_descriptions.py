@@ -56,3 +56,7 @@ def test_each_says_by_which_words_of_the_query_it_was_found():
 def test_at_most_so_many_and_none_of_no_entries():
     assert len(RANKING.rank("container", 2)) == 2
     assert DescriptionRanking([]).rank("container", 2) == []
+
+
+def test_a_description_without_a_word_is_found_by_nothing():
+    assert DescriptionRanking([entry("---")]).rank("---", 5) == []

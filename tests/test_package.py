@@ -16,9 +16,10 @@ ORDER = [
     ["merging", "lints"],
     ["embeddings", "stores", "records", "rendering", "charts"],
     ["knowledge_base", "history"],
+    ["tracing"],
     ["graph"],
     ["tool", "retriever", "evaluation", "replay"],
-    ["inspector"],
+    ["inspector", "mcp_server"],
     ["cli"],
 ]
 OWNERS = {
@@ -30,12 +31,14 @@ OWNERS = {
     "sqlalchemy": {"records", "database", "history"},
     "psycopg": set(),
     "starlette": {"inspector"},
-    "uvicorn": {"inspector"},
+    "uvicorn": {"inspector", "mcp_server"},
     "jinja2": {"inspector"},
     "frontmatter": {"frontmatter"},
     "yaml": {"frontmatter"},
     "tomllib": {"frontmatter"},
     "html": {"cleaning"},
+    "mcp": {"mcp_server"},
+    "mcp_types": {"mcp_server"},
 }
 
 

@@ -61,3 +61,18 @@ def test_documents_say_how_they_were_found(opened):
     assert document.metadata["layers"] == ["L0", "L1"]
     assert document.metadata["matched"][0] == {"field": "keywords", "text": "refund"}
     assert document.metadata["score"] > 0
+
+
+async def test_the_retriever_takes_k_in_each_call_awaited_and_in_batches(opened):
+    retriever = LookupKnowledgeRetriever(knowledge_base=opened, k=2)
+    query = "refund or parental leave or vpn"
+    assert [len(retriever.invoke(query, k=k)) for k in (1, 3)] == [1, 3]
+    assert len(retriever.invoke(query)) == len(await retriever.ainvoke(query)) == 2
+    assert len(await retriever.ainvoke(query, k=1)) == 1
+    refund, vpn = retriever.batch(["refund", "vpn"])
+    assert (refund[0].metadata["source"], vpn[0].metadata["source"]) == ("billing/refunds.md", "it/vpn.md")
+
+
+def test_the_retriever_drops_into_a_chain(opened):
+    chain = LookupKnowledgeRetriever(knowledge_base=opened, k=1) | (lambda documents: documents[0].page_content)
+    assert chain.invoke("refund") == "Refunds take five days."

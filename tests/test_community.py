@@ -1,0 +1,126 @@
+"""Documents of loaders become entries; langchain-community's embeddings plug in."""
+
+import warnings
+
+import pytest
+from conftest import write_files
+from langchain_core.documents import Document
+
+from langchain_lookup_knowledge import DocumentError, FrontmatterFields, KnowledgeBase, create_lookup_knowledge_tool
+
+DOCUMENTS = [
+    Document(
+        "Refunds take five days.",
+        metadata={"source": "refunds.pdf", "title": "Refunds", "keywords": ["refund", "C++"], "Category": "Billing"},
+    ),
+    Document(
+        "Parental leave is twelve weeks.", metadata={"source": "https://x.example/leave?a=1", "tags": "leave, hr"}
+    ),
+    Document("Page two.", metadata={"source": "refunds.pdf", "page": 2, "aliases": ("Stripe",)}),
+    Document("# VPN\n\nInstall the client."),
+]
+
+
+@pytest.fixture
+def opened(tmp_path, embedding):
+    with KnowledgeBase.from_documents(DOCUMENTS, data_dir=tmp_path / "manual", embedding=embedding) as kb:
+        yield kb
+
+
+def test_metadata_is_read_as_frontmatter(opened):
+    refunds, leave, second, vpn = opened.entries
+    assert (refunds.entry_id, refunds.title, refunds.categories) == ("refunds.pdf", "Refunds", ("Billing",))
+    assert refunds.keywords == ("refund", "C++")
+    assert (leave.entry_id, leave.keywords) == ("https://x.example/leave?a=1", ("leave", "hr"))
+    assert (second.entry_id, second.entities, second.text.strip()) == ("refunds.pdf#2", ("Stripe",), "Page two.")
+    assert (vpn.entry_id, vpn.title) == ("document-4", "VPN")
+    assert opened.problems == []
+
+
+def test_the_tool_answers_from_documents(opened):
+    tool = create_lookup_knowledge_tool(opened)
+    result = tool.invoke({"type": "tool_call", "name": tool.name, "args": {"query": "refund"}, "id": "c"}).artifact
+    assert result["primary"]["source"] == "refunds.pdf"
+    assert (result["retrieval_layer"], result["recorded"]) == ("L0+L1", "stored")
+    assert "'manual' (4 entries)" in tool.description
+
+
+def test_only_changed_documents_are_embedded_again(opened, tmp_path, embedding):
+    opened.close()
+    embedding.embedded.clear()
+    changed = [DOCUMENTS[0], Document("Sixteen weeks.", metadata=DOCUMENTS[1].metadata)]
+    with KnowledgeBase.from_documents(changed, data_dir=tmp_path / "manual", embedding=embedding) as kb:
+        assert len(kb.entries) == 2
+        assert [text.splitlines()[-1] for text in embedding.embedded] == ["Sixteen weeks."]
+        assert kb.sync().embedded == 0
+
+
+@pytest.mark.parametrize(
+    "value", ["a: b", "- x", "#foo", '"', "---", "{{x}}", "a\u2028b", "on", "x" * 3000, "\N{GRINNING FACE}"]
+)
+def test_any_title_comes_back_as_it_was(tmp_path, value):
+    document = Document("Text.", metadata={"source": "s", "title": value})
+    with KnowledgeBase.from_documents([document], data_dir=tmp_path, index=None) as kb:
+        assert kb.entries[0].title == " ".join(value.split())
+
+
+def test_text_with_frontmatter_of_its_own_is_read_as_a_file_is(tmp_path):
+    text = "---\ntitle: Leave\nkeywords: [leave]\n---\nTwelve weeks.\n"
+    with KnowledgeBase.from_documents([Document(text)], data_dir=tmp_path, index=None) as kb:
+        assert (kb.entries[0].title, kb.entries[0].keywords) == ("Leave", ("leave",))
+
+
+def test_values_that_are_no_text_are_told(tmp_path):
+    document = Document("Text.", metadata={"source": "s", "topics": {"a": 1}, "title": None})
+    fields = FrontmatterFields(keywords=("topics",))
+    with KnowledgeBase.from_documents([document], data_dir=tmp_path, index=None, fields=fields) as kb:
+        assert "topics: a mapping is ignored" in str(kb.problems[0])
+        assert kb.entries[0].title == "s"
+
+
+def test_documents_cannot_be_watched(opened):
+    with pytest.raises(ValueError, match="no folder to watch"):
+        next(opened.watch())
+
+
+def test_no_document_is_told(tmp_path):
+    with KnowledgeBase.from_documents([], data_dir=tmp_path, index=None) as kb:
+        assert "there are no documents" in str(kb.problems[0])
+
+
+def test_a_data_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DocumentError, match="cannot be written"):
+        KnowledgeBase.from_documents([], data_dir=tmp_path / "file")
+
+
+@pytest.fixture
+def community():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it is sunset, and says so at import
+        pytest.importorskip("langchain_community")
+        yield
+
+
+def test_a_community_loader_and_its_embeddings(community, tmp_path, monkeypatch):
+    from langchain_community.document_loaders import DirectoryLoader, TextLoader
+    from langchain_community.embeddings import FastEmbedEmbeddings
+
+    import langchain_lookup_knowledge.embeddings as ours
+
+    folder = write_files(tmp_path / "texts", {"a.txt": "Refunds take five days.", "b.txt": "The VPN needs a client."})
+    documents = DirectoryLoader(str(folder), glob="*.txt", loader_cls=TextLoader).load()
+    ours._load_bundled(1)  # registers the bundled model, the only one that needs no network, by its name
+    embedding = FastEmbedEmbeddings.model_construct(model_name=ours.DEFAULT_MODEL)
+    embedding.model = ours._load_bundled(1)
+    with KnowledgeBase.from_documents(documents, data_dir=tmp_path / "data", embedding=embedding) as kb:
+        tool = create_lookup_knowledge_tool(kb)
+        call = {
+            "type": "tool_call",
+            "name": tool.name,
+            "args": {"query": "how long until I get my money back"},
+            "id": "c",
+        }
+        result = tool.invoke(call).artifact
+    assert result["primary"]["source"].endswith("a.txt")
+    assert result["primary"]["similarity"] > 0.3

@@ -1,0 +1,214 @@
+"""Every way in gives the same matches for the same query, and leaves one row."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from typing_extensions import TypedDict
+
+from langchain_lookup_knowledge import (
+    KnowledgeBase,
+    LookupKnowledgeRetriever,
+    SQLInvocationRecorder,
+    cli,
+    create_lookup_knowledge_graph,
+    create_lookup_knowledge_tool,
+)
+
+ROOT = Path(__file__).parents[1]
+QUERY = "my card was declined with E-4711"
+CALL = {"type": "tool_call", "name": "lookup_knowledge", "args": {"query": QUERY}, "id": "call_1"}
+MODULE = [sys.executable, "-m", "langchain_lookup_knowledge.cli"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "LANGSMITH_TRACING": "false"}
+
+
+class ScriptedChatModel(GenericFakeChatModel):
+    """Says what it is told to; takes tools as every chat model does."""
+
+    def bind_tools(self, tools, **kwargs):
+        return self
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the repository's example, handbook and langgraph.json."""
+    copied = tmp_path_factory.mktemp("tree")
+    ignore = shutil.ignore_patterns(".lookup-knowledge", "__pycache__")
+    for folder in ("examples", "notebooks/handbook"):
+        shutil.copytree(ROOT / folder, copied / folder, ignore=ignore)
+    for file in ("langgraph.json", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / file, copied / file)
+    return copied
+
+
+@pytest.fixture(scope="module")
+def handbook(tree):
+    with KnowledgeBase.open(tree / "notebooks/handbook", progress=False) as kb:
+        yield kb
+
+
+@pytest.fixture(scope="module")
+def expected(handbook):
+    return create_lookup_knowledge_graph(handbook).invoke({"query": QUERY})["matches"]
+
+
+def scripted():
+    return ScriptedChatModel(messages=iter([AIMessage("", tool_calls=[CALL]), AIMessage("Try again.")]))
+
+
+def artifact(state):
+    (message,) = (message for message in state["messages"] if message.type == "tool")
+    return message.artifact["matches"]
+
+
+def through_tool_call(kb):
+    return create_lookup_knowledge_tool(kb).invoke(CALL).artifact["matches"]
+
+
+def through_tool_node(kb):
+    graph = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode([create_lookup_knowledge_tool(kb)]))
+    graph.add_edge(START, "tools")
+    return artifact(graph.compile().invoke({"messages": [AIMessage("", tool_calls=[CALL])]}))
+
+
+def through_create_agent(kb):
+    return artifact(create_agent(scripted(), [create_lookup_knowledge_tool(kb)]).invoke({"messages": ["?"]}))
+
+
+def through_deepagents(kb):
+    deepagents = pytest.importorskip("deepagents")
+    agent = deepagents.create_deep_agent(model=scripted(), tools=[create_lookup_knowledge_tool(kb)])
+    return artifact(agent.invoke({"messages": [HumanMessage("?")]}))
+
+
+def through_subgraph(kb):
+    class Parent(TypedDict, total=False):
+        query: str
+        matches: list
+
+    graph = StateGraph(Parent)
+    graph.add_node("lookup", create_lookup_knowledge_graph(kb))
+    graph.add_edge(START, "lookup")
+    return graph.compile().invoke({"query": QUERY})["matches"]
+
+
+def rows_of(kb):
+    recorder = SQLInvocationRecorder.in_file(kb.data_folder / "invocations.db")
+    rows = recorder.invocations(limit=1000)
+    recorder.close()
+    return rows
+
+
+@pytest.fixture
+def leaves_one_row(handbook, expected):
+    """Check that the test left one row, with the matches of all other ways."""
+    before = len(rows_of(handbook))
+    yield
+    rows = rows_of(handbook)
+    assert len(rows) == before + 1
+    kept = [(match["entry_id"], match["score"], match["layers"]) for match in rows[0]["retrieval_details"]["matches"]]
+    assert kept == [(match["entry_id"], match["score"], match["layers"]) for match in expected]
+
+
+@pytest.mark.parametrize(
+    "door", [through_tool_call, through_tool_node, through_create_agent, through_deepagents, through_subgraph]
+)
+def test_in_the_process(handbook, expected, leaves_one_row, door):
+    assert door(handbook) == expected
+
+
+def test_the_tool_with_plain_arguments(handbook, expected, leaves_one_row):
+    text = create_lookup_knowledge_tool(handbook).invoke({"query": QUERY})
+    places = [text.index(f"] {match['title']}\n") for match in expected]
+    assert places == sorted(places)
+
+
+def test_the_retriever(handbook, expected, leaves_one_row):
+    documents = LookupKnowledgeRetriever(knowledge_base=handbook).invoke(QUERY)
+    kept = ("title", "source", "heading", "categories", "score", "similarity", "layers", "matched")
+    assert [{key: document.metadata[key] for key in kept} for document in documents] == [
+        {key: match[key] for key in kept} for match in expected
+    ]
+
+
+def test_the_command_line(handbook, expected, leaves_one_row, capsys):
+    assert cli.main(["ask", str(handbook.folder), QUERY, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["matches"] == expected
+
+
+async def through_mcp(transport):
+    mcp = pytest.importorskip("mcp")
+    async with mcp.Client(transport) as client:
+        return (await client.call_tool("lookup_knowledge", {"query": QUERY})).structured_content["matches"]
+
+
+async def test_mcp_over_stdio(handbook, expected, leaves_one_row):
+    mcp = pytest.importorskip("mcp")
+    arguments = [*MODULE[1:], "mcp", str(handbook.folder)]
+    server = mcp.StdioServerParameters(command=sys.executable, args=arguments, env=ENVIRONMENT)
+    assert await through_mcp(mcp.stdio_client(server)) == expected
+
+
+@contextmanager
+def serving(command, port, seconds, **where):
+    """Run a server until its port answers, for the time of the block."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT, **where
+    ) as process:
+        printed = []
+        threading.Thread(target=lambda: printed.extend(process.stdout), daemon=True).start()
+        try:
+            deadline = time.monotonic() + seconds
+            while not answers(port):
+                assert process.poll() is None and time.monotonic() < deadline, b"".join(printed).decode()
+                time.sleep(0.1)
+            yield printed
+        finally:
+            process.terminate()
+
+
+def answers(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+async def test_mcp_over_http(handbook, expected, leaves_one_row, port):
+    with serving([*MODULE, "mcp", str(handbook.folder), "--http", str(port)], port, 60):
+        assert await through_mcp(f"http://127.0.0.1:{port}/mcp") == expected
+
+
+@pytest.mark.slow
+def test_the_langgraph_dev_server(tree, expected, leaves_one_row, port):
+    """Which stops a run that blocks its event loop."""
+    pytest.importorskip("langgraph_api")
+    from langgraph_sdk import get_sync_client
+
+    command = [sys.executable, "-m", "langgraph_cli", "dev", "--no-browser", "--no-reload", "--port", str(port)]
+    url = f"http://127.0.0.1:{port}"
+    with serving(command, port, 120, cwd=tree) as printed, get_sync_client(url=url, api_key=None) as client:
+        result = client.runs.wait(None, "lookup_knowledge", input={"query": QUERY})
+    assert result["matches"] == expected
+    assert b"blocking" not in b"".join(printed).lower()
