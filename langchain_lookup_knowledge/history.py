@@ -1,7 +1,7 @@
 """What the records tell: lookups counted, listed and searched by the database, in SQLite or PostgreSQL; never all at once."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Selection:
         found: list[sa.ColumnElement[bool]] = [columns["created_at"].is_not(None)]
         if self.since:
             found.append(columns["created_at"] >= _midnight(self.since))
-        if self.until:
+        if self.until and self.until < date.max:
             found.append(columns["created_at"] < _midnight(self.until + timedelta(days=1)))
         named = {"retrieval_layer": self.layer, "status": self.status, "thread_id": self.thread}
         found += [columns[name] == value for name, value in named.items() if value]
@@ -111,8 +111,8 @@ class History:
 
     def overview(self, selection: Selection) -> Overview:
         """Return the counts of the selected lookups."""
-        moments = self._facts(selection, "created_at").c.created_at
-        ((first, last),) = self._rows(sa.select(sa.func.min(moments), sa.func.max(moments)))
+        created = self._facts(selection, "created_at").c.created_at
+        ((first, last),) = self._rows(sa.select(sa.func.min(created), sa.func.max(created)))
         unit, characters = _unit(first, last)
         rows = self._rows(self._counts(selection, characters))
         durations = self._facts(selection, "duration_ms").c.duration_ms
@@ -122,7 +122,8 @@ class History:
         wanted = {"median": (total + 1) // 2, "p95": math.ceil(0.95 * total)}
         found = self._rows(sa.select(ranked.place, ranked.duration_ms).where(ranked.place.in_(wanted.values())))
         latency = {row.place: row.duration_ms for row in found}
-        return _counted(unit, rows, {name: latency[place] for name, place in wanted.items() if place in latency})
+        moments = _moments(first, last, unit) if first and last else []
+        return _counted(unit, moments, rows, {name: latency[at] for name, at in wanted.items() if at in latency})
 
     def _counts(self, selection: Selection, characters: int) -> sa.Select[Any]:
         names = ("status", "retrieval_layer", "l1_status", "level", "relaxed")
@@ -303,16 +304,27 @@ def _unit(first: datetime | None, last: datetime | None) -> tuple[str, int]:
     return next((unit, characters) for unit, (characters, most) in _UNITS.items() if days < most)
 
 
-def _counted(unit: str, rows: Sequence[Any], latency: dict[str, float]) -> Overview:
-    time: dict[str, Counter[str]] = defaultdict(Counter)
+def _moments(first: datetime, last: datetime, unit: str) -> list[str]:
+    """Return each unit of time from the first moment to the last, also those in which nothing was asked."""
+    start, end = (
+        moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC) for moment in (first, last)
+    )
+    step = timedelta(hours=1) if unit == "hour" else timedelta(days=1)
+    passed = [start + number * step for number in range((end - start) // step + 1)]
+    return list(dict.fromkeys(f"{moment:%Y-%m-%d %H}"[: _UNITS[unit][0]] for moment in (*passed, end)))
+
+
+def _counted(unit: str, moments: Sequence[str], rows: Sequence[Any], latency: dict[str, float]) -> Overview:
+    time: dict[str, Counter[str]] = {moment: Counter() for moment in moments}
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("layers", "statuses", "l1", "levels", "filter")}
     for row in rows:
         told = {"layers": row.retrieval_layer, "statuses": row.status, "l1": row.l1_status, "levels": row.level}
         for name, value in told.items():
             counts[name][value or "unknown"] += row.times
-        time[row.time].update({row.retrieval_layer or "unknown": row.times})
-        time[row.time].update({row.status or "unknown": row.times})
+        here = time.setdefault(row.time, Counter())  # one that came since the period was looked at
+        here.update({row.retrieval_layer or "unknown": row.times})
+        here.update({row.status or "unknown": row.times})
         if row.fired:
             outcome = "relaxed" if row.relaxed else "helped" if row.level in ("medium", "high") else "kept"
             counts["filter"].update({"fired": row.times, outcome: row.times})
-    return {"unit": unit, "time": dict(time), "latency": latency, **counts}  # type: ignore[typeddict-item]
+    return {"unit": unit, "time": time, "latency": latency, **counts}  # type: ignore[typeddict-item]

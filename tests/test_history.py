@@ -126,6 +126,14 @@ def test_the_unit_of_time_fits_the_period(recorder, hours, unit, first, columns)
     assert sum(found["time"][first][name] for name in ("L0+L1",)) == found["time"][first]["ok"]
 
 
+def test_units_in_which_nothing_was_asked_are_there(recorder):
+    days = (START, START + timedelta(days=6))
+    rows = (invocation(number, created_at=moment.isoformat()) for number, moment in enumerate(days))
+    time = record(recorder, *rows).overview(ALL)["time"]
+    assert list(time) == [f"2026-03-0{day}" for day in range(1, 8)]
+    assert [sum(parts.values()) // 2 for parts in time.values()] == [1, 0, 0, 0, 0, 0, 1]
+
+
 def test_an_empty_database_is_an_overview_of_nothing(recorder):
     history = History(recorder)
     assert history.overview(ALL)["statuses"] == {}
@@ -139,6 +147,7 @@ def test_days_are_whole_days_in_utc(recorder):
     day = Selection(since=date(2026, 3, 2), until=date(2026, 3, 2))
     assert sum(history.overview(day)["statuses"].values()) == 24
     assert {str(row["created_at"])[:10] for row in history.lookups(day)} == {"2026-03-02"}
+    assert len(history.lookups(Selection(until=date.max), limit=100)) == 72
 
 
 def test_filters_of_the_list(recorder):
