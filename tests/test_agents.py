@@ -368,6 +368,19 @@ def test_several_lookups_in_a_node_and_a_second_turn(case, case_kb):
     assert second["messages"][-1].content == "VPN|Refunds"
 
 
+@case("L-19")
+def test_parallel_calls_of_one_message_do_not_mix(case, case_kb, recorder):
+    """The 200 repeats, under a checkpointer, are in test_graphs.py."""
+    queries = [call["query"] for call in case["input"]["tool_calls"]]
+    node = tool_node(create_lookup_knowledge_tool(case_kb(case), record=recorder)).compile()
+    messages = answers(node.invoke({"messages": [asking(*queries)]}))
+    assert [message.tool_call_id for message in messages] == ["call_0", "call_1", "call_2"]
+    assert titles(messages) == ["Refunds", "Leave", "VPN"]
+    rows = recorder.invocations()
+    assert len({row["id"] for row in rows}) == 3
+    assert {(row["tool_call_id"], row["query"]) for row in rows} == {(f"call_{i}", q) for i, q in enumerate(queries)}
+
+
 @case("L-22")
 @pytest.mark.parametrize("given", [{}, {"messages": [HumanMessage("refund?")]}])
 def test_a_missing_query_is_named(case, case_kb, given):
