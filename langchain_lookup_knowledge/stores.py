@@ -704,9 +704,15 @@ class QdrantIndex:
             for conditions in filters
             for name in names
         ]
-        answers = self.call(lambda: self.client.query_batch_points(self.collection, requests, timeout=self.seconds()))
+        answers = self.query(requests)
         lists = [[(point.id, _entry_id(point), point.score) for point in answer.points] for answer in answers]
         return Answer(_by_filter(len(filters), names, lists), self.stored)
+
+    def query(self, requests: Sequence[Any]) -> list[Any]:
+        """Return the answers to a batch of requests."""
+        send = self.client.query_batch_points
+        answers: list[Any] = self.call(lambda: send(self.collection, requests, timeout=self._seconds()))
+        return answers
 
     def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
         """Return the payloads of points."""
@@ -865,11 +871,7 @@ class AdoptedIndex:
             )
             for conditions in filters
         ]
-        answers = self._server.call(
-            lambda: self._server.client.query_batch_points(
-                self._server.collection, requests, timeout=self._server.seconds()
-            )
-        )
+        answers = self._server.query(requests)
         points = [answer.points for answer in answers]
         lists = [[(point.id, self._keys.entry_id(point.payload), point.score) for point in found] for found in points]
         if any(lists) and not any(entry_id for found in lists for _, entry_id, _ in found):
