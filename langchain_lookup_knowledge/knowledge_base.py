@@ -501,12 +501,14 @@ class KnowledgeBase:
         known = fingerprint if self.index and self.index.adopted else ours
         differing = [key for key in known if fingerprint.get(key) != ours[key]]
         if differing:
-            told = {key: f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}" for key in differing}
-            if "dimensions" in told:
-                told["dimensions"] = (
-                    f"size: embedding is {dimensions}-d, collection is {fingerprint.get('dimensions')}-d"
-                )
-            raise StoreError(f"the index was built with another {'; '.join(told.values())}: {REBUILD_COMMAND}")
+            sizes = f"size: embedding is {dimensions}-d, collection is {fingerprint.get('dimensions')}-d"
+            told = [
+                sizes if key == "dimensions" else f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}"
+                for key in differing
+            ]
+            adopted = self.index is not None and self.index.adopted
+            fix = "use the embedding model that the collection was made with" if adopted else REBUILD_COMMAND
+            raise StoreError(f"the index was built with another {'; '.join(told)}: {fix}")
 
     def retrieve(
         self, query: str, categories: Sequence[str | None], *, limit: int, min_similarity: float | None = None
