@@ -323,6 +323,14 @@ def test_what_fails_in_passing_is_sent_once_more(server, on_server, fault):
     assert len(server.requests) == 4
 
 
+def test_a_request_that_got_no_answer_is_sent_once_more_if_there_is_time(server, on_server):
+    impatient = QdrantIndex(server.url, "kb", timeout=1)
+    server.misbehave(qdrant_server.hang, times=1)
+    assert call_with_deadline(lambda: search(impatient), 30)[0] == "one"
+    assert len(server.requests) == 2
+    impatient.close()
+
+
 @pytest.mark.parametrize("code", [400, 401, 403, 404])
 def test_a_refusal_is_not_sent_again(server, on_server, code):
     server.misbehave(qdrant_server.status(code), where="query")
