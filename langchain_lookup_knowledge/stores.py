@@ -711,7 +711,7 @@ class QdrantIndex:
     def query(self, requests: Sequence[Any]) -> list[Any]:
         """Return the answers to a batch of requests."""
         send = self.client.query_batch_points
-        answers: list[Any] = self.call(lambda: send(self.collection, requests, timeout=self._seconds()))
+        answers: list[Any] = self.call(lambda: send(self.collection, requests, timeout=self.seconds()))
         return answers
 
     def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
