@@ -101,6 +101,7 @@ def _add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     _add_folder(ask)
     ask.add_argument("query", metavar="QUERY", help="one argument: put it in quotes")
     ask.add_argument("-k", type=int, default=5, help="most matches (default 5)")
+    _add_scope(ask)
     ask.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
     ask.add_argument("--json", action="store_true", help="print the result as JSON")
     ask.set_defaults(run=_ask)
@@ -195,6 +196,7 @@ def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     serve = commands.add_parser("mcp", help="serve the lookup as an MCP tool, over stdio or HTTP")
     _add_folder(serve)
     serve.add_argument("-k", type=int, default=5, help="most matches (default 5)")
+    _add_scope(serve)
     serve.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
     serve.add_argument(
         "--http",
@@ -203,6 +205,11 @@ def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         help="streamable HTTP at /mcp instead of stdio; the host is this machine alone (127.0.0.1) unless given",
     )
     serve.set_defaults(run=_mcp)
+
+
+def _add_scope(command: argparse.ArgumentParser) -> None:
+    what = "show only entries with this value in the frontmatter, and public ones; repeatable"
+    command.add_argument("--scope", metavar="FIELD=VALUE", action="append", default=[], help=what)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -311,13 +318,16 @@ def _ask(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph  # noqa: PLC0415
     from langchain_lookup_knowledge.rendering import render  # noqa: PLC0415
 
-    options = LookupOptions(k=arguments.k, l1_timeout=ASK_TIMEOUT)
+    scope = _scope(arguments.scope)
+    options = LookupOptions(k=arguments.k, l1_timeout=ASK_TIMEOUT, scope_fields=tuple(scope))
     with _open(arguments, sync=True) as kb:
         if count := len(kb.problems):
             print(
                 f"note: {count} files or fields were not used as written: see `lookup-knowledge check`", file=sys.stderr
             )
-        result: Any = create_lookup_knowledge_graph(kb, options=options).invoke({"query": arguments.query})
+        result: Any = create_lookup_knowledge_graph(kb, options=options).invoke(
+            {"query": arguments.query}, {"configurable": scope}
+        )
     if arguments.json:
         print(json.dumps(result, ensure_ascii=False, indent=2))
     else:
@@ -495,8 +505,10 @@ def _mcp(arguments: argparse.Namespace) -> int:
         if (error.name or "").split(".")[0] not in ("mcp", "mcp_types"):
             raise
         raise ValueError("`mcp` needs an extra: pip install 'langchain-lookup-knowledge[mcp]'") from error
+    scope = _scope(arguments.scope)
     with _open(arguments, sync=True) as kb:
-        server = mcp_server.create_mcp_server(kb, options=LookupOptions(k=arguments.k))
+        options = LookupOptions(k=arguments.k, scope_fields=tuple(scope))
+        server = mcp_server.create_mcp_server(kb, options=options, scope=scope)
         if arguments.http is None:
             server.run("stdio")
             return DONE

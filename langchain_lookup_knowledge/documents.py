@@ -44,6 +44,8 @@ class Entry:
     categories: tuple[str, ...]
     entities: tuple[str, ...]
     text: str
+    attributes: tuple[tuple[str, str], ...] = ()
+    """The other keys of the frontmatter, in small letters, each with its value or with one of them."""
 
     @property
     def description(self) -> str:
@@ -202,6 +204,7 @@ def _read_entry(name: str, written: str, fields: FrontmatterFields, problems: li
         categories=header.values(fields.category) or (("/".join(folders),) if folders else ()),
         entities=tuple(text for text in header.values(fields.entities) if not text.startswith("/")),
         text=body,
+        attributes=header.attributes((*fields.title, *fields.keywords, *fields.category, *fields.entities)),
     )
 
 

@@ -8,7 +8,8 @@ LookupKnowledgeError
 │   ├── StoreForbidden       ... since the server refuses the API key
 │   └── StoreUnreachable     ... since its server does not answer, or not now
 │       └── StoreTimeout         ... in time
-└── RecordError      an invocation cannot be written or read
+├── RecordError      an invocation cannot be written or read
+└── ScopeError       the caller did not say which entries it may see
 
 A slip in a caller's arguments is a plain `ValueError`.
 """
@@ -48,3 +49,7 @@ class StoreTimeout(StoreUnreachable):
 
 class RecordError(LookupKnowledgeError):
     """An invocation cannot be written or read."""
+
+
+class ScopeError(LookupKnowledgeError):
+    """The caller did not say which entries it may see."""

@@ -16,6 +16,8 @@ from langchain_lookup_knowledge.types import Problem
 MAX_HEADER_CHARS = 100_000
 MAX_VALUES = 1000
 """Most keywords, categories or entities of an entry."""
+MAX_ATTRIBUTES = 100
+"""Most values of other keys that are kept, for scopes."""
 MAX_VALUE_CHARS = 200
 """Most characters of a title, keyword, category or entity."""
 SUSPICION = "somebody may have meant to deceive"
@@ -114,6 +116,18 @@ class Frontmatter:
         if len(fitting) > MAX_VALUES:
             self._report(None, f"{fields}: {len(fitting)} values; those after the first {MAX_VALUES} are ignored")
         return tuple(fitting[:MAX_VALUES])
+
+    def attributes(self, known: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """Return the short plain values of the other keys, the first `MAX_ATTRIBUTES`."""
+        left_out = {key.casefold() for key in known}
+        found: dict[tuple[str, str], None] = {}
+        for key, node in self._nodes.items():
+            scalars = node.value if isinstance(node, yaml.SequenceNode) else [node]
+            for scalar in scalars if key not in left_out else ():
+                value = one_line(scalar.value) if isinstance(scalar, yaml.ScalarNode) else ""
+                if 0 < len(value) <= MAX_VALUE_CHARS:
+                    found[one_line(key), value] = None
+        return tuple(found)[:MAX_ATTRIBUTES]
 
     def is_draft(self) -> str | None:
         """Return the field that says that the author does not want the file shown yet, if there is one."""

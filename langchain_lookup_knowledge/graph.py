@@ -23,6 +23,7 @@ from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
     RecordError,
+    ScopeError,
     StoreError,
     StoreTimeout,
     StoreUnreachable,
@@ -31,11 +32,13 @@ from langchain_lookup_knowledge.filters import choose_filter, hides_better
 from langchain_lookup_knowledge.invocations import storable
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, Retrieved
 from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder
+from langchain_lookup_knowledge.scope import Scope, read_scope
 from langchain_lookup_knowledge.stores import INDEX_COMMAND
 from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.tracing import TOOL_NAME
 from langchain_lookup_knowledge.types import (
     Candidate,
+    DescribedEntry,
     FilterChoice,
     Hints,
     Invocation,
@@ -76,6 +79,7 @@ class LookupState(TypedDict, total=False):
     invocation_id: str
     started_at: float
     steps: dict[str, float]
+    scope: dict[str, str] | None
     status: Status
     retrieval_layer: RetrievalLayer
     primary: Match | None
@@ -182,25 +186,29 @@ class _Steps:
     recorder: InvocationRecorder | None
     options: LookupOptions
 
-    @_timed
-    def l0_hints(self, state: LookupState) -> LookupState:
-        query = state.get("query")
+    def l0_hints(self, state: LookupState, config: RunnableConfig) -> LookupState:
+        started = time.perf_counter()
+        update = self._hinted(state.get("query"), config)
+        return {**update, "steps": {"l0_hints": round(_milliseconds(started), 3)}}
+
+    def _hinted(self, query: object, config: RunnableConfig) -> LookupState:
         update: LookupState = {
             "query": storable(query) if isinstance(query, str) else "",
             "invocation_id": str(uuid.uuid4()),
             "started_at": time.time(),
-            "steps": {},
+            "scope": {},
             "candidates": [],
             "unfiltered": [],
             "l1": _l1_report("ok"),
         }
-        problem = _query_problem(query)
-        if problem:
-            update["hints"] = no_hints()
-            update["l1"] = _l1_report("skipped", problem)
-        else:
-            update["hints"] = self.kb.hints(update["query"])
-        return update
+        try:
+            scope = read_scope(self.options.scope_fields, config.get("configurable") or {}, get_runtime().context)
+        except ScopeError as error:
+            return {**update, "scope": None, "hints": no_hints(), "l1": _l1_report("skipped", str(error))}
+        update["scope"] = dict(scope)
+        if problem := _query_problem(query):
+            return {**update, "hints": no_hints(), "l1": _l1_report("skipped", problem)}
+        return {**update, "hints": self.kb.hints(update["query"], scope=scope)}
 
     @_timed
     def choose_filter(self, state: LookupState) -> LookupState:
@@ -245,7 +253,8 @@ class _Steps:
         guarded = category is not None and self.options.filter_mode == "guarded"
         limit = self.options.k + SPARE_CANDIDATES
         categories = [category, None] if guarded else [category]
-        return partial(self.kb.retrieve, query, categories, limit=limit, min_similarity=self.options.min_similarity)
+        threshold, scope = self.options.min_similarity, _scope(state)
+        return partial(self.kb.retrieve, query, categories, limit=limit, min_similarity=threshold, scope=scope)
 
     def _relaxed(self, state: LookupState) -> LookupState:
         """Put the probe of the first pass in the place of the filtered answer."""
@@ -305,9 +314,11 @@ class _Steps:
             candidates,
             limit=self.options.k,
             excerpt=self.kb.excerpt,
-            described=self.kb.described(state["query"], self.options.k) if l1 in WITHOUT_L1 else (),
+            described=self._described(state) if l1 in WITHOUT_L1 else (),
             weigh_hints=not state["filter"]["relaxed"],
         )
+        if state["scope"] is None:
+            return _refused(state["l1"]["reason"] or "")
         return {
             "status": _status(matches, l1),
             "retrieval_layer": merging.layer(hints, candidates, matches),
@@ -315,6 +326,9 @@ class _Steps:
             "matches": matches,
             "relevance": merging.assess(hints, matches, l1, self.kb.thresholds),
         }
+
+    def _described(self, state: LookupState) -> list[DescribedEntry]:
+        return self.kb.described(state["query"], self.options.k, scope=_scope(state))
 
     def record_invocation(self, state: LookupState, config: RunnableConfig) -> LookupState:
         if self.recorder is None:
@@ -333,9 +347,18 @@ class _Steps:
         logger.error("the invocation was not recorded: %s", reason)
         if self.options.record_mode != "required":
             return {"recorded": "failed"}
-        relevance: Relevance = {"level": "none", "semantic_support": False, "reason": "the call could not be recorded"}
-        nothing: LookupState = {"matches": [], "primary": None, "hints": no_hints(), "relevance": relevance}
-        return {"recorded": "failed", "status": "refused", "retrieval_layer": "none", **nothing}
+        refused = _refused("the call could not be recorded, and this knowledge base requires a record")
+        return {**refused, "recorded": "failed", "hints": no_hints()}
+
+
+def _scope(state: LookupState) -> Scope:
+    return tuple((state["scope"] or {}).items())
+
+
+def _refused(reason: str) -> LookupState:
+    """Return the answer of a lookup that is not allowed one."""
+    relevance: Relevance = {"level": "none", "semantic_support": False, "reason": reason}
+    return {"status": "refused", "retrieval_layer": "none", "primary": None, "matches": [], "relevance": relevance}
 
 
 def _failure_status(error: Exception) -> L1Status:
@@ -387,7 +410,7 @@ def _invocation(state: LookupState, config: RunnableConfig, options: LookupOptio
     steps = {**state["steps"], "l1_retrieve": state["l1"]["elapsed_ms"]}
     metadata = config.get("metadata") or {}
     thread_id = (config.get("configurable") or {}).get("thread_id")
-    details = {
+    details: dict[str, Any] = {
         "l0_hints": state["hints"],
         "filter": state["filter"],
         "l1": state["l1"],
@@ -397,6 +420,8 @@ def _invocation(state: LookupState, config: RunnableConfig, options: LookupOptio
         "options": {name: getattr(options, name) for name in REPLAYED_OPTIONS},
         "steps": {**steps, "record_invocation": round(_milliseconds(started), 3)},
     }
+    if state["scope"]:
+        details["scope"] = state["scope"]
     return {
         "id": state["invocation_id"],
         "tool_name": TOOL_NAME,

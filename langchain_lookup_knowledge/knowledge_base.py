@@ -34,7 +34,9 @@ from langchain_lookup_knowledge.errors import (
 )
 from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.passages import Passage, split_passages
+from langchain_lookup_knowledge.scope import PUBLIC, Scope, is_public, is_visible
 from langchain_lookup_knowledge.stores import (
+    ATTRIBUTE_FIELD,
     CATEGORY_FIELD,
     INDEX_COMMAND,
     PAYLOAD_VERSION,
@@ -69,6 +71,8 @@ EMBED_WINDOW = 64
 """Passages embedded, stored and shown on the progress bar at a time."""
 SEARCH_LIMIT = 50
 """Passages asked for in each ranked list."""
+MAX_VIEWS = 100
+"""Most scopes whose hints are kept ready."""
 FOLLOW_SECONDS = 1.0
 """How often a lookup checks whether another process has written the index."""
 
@@ -101,6 +105,21 @@ class _Knowledge:
     descriptions: DescriptionRanking
     report: LoadReport
     unembedded: list[Problem] = field(default_factory=list)
+    views: "dict[Scope, _Knowledge]" = field(default_factory=dict)
+
+    def seen_by(self, scope: Scope) -> "_Knowledge":
+        """Return what a caller may see, hints and counts included; made at the first lookup of a scope, then kept."""
+        if not scope:
+            return self
+        view = self.views.get(scope)
+        if view is None:
+            if len(self.views) >= MAX_VIEWS:
+                self.views.clear()
+            entries = [entry for entry in self.entries.values() if is_visible(entry, scope)]
+            by_id = {entry.entry_id: entry for entry in entries}
+            view = _Knowledge(by_id, self.hints.updated(entries), DescriptionRanking(entries), self.report)
+            self.views[scope] = view
+        return view
 
 
 class KnowledgeBase:
@@ -332,16 +351,16 @@ class KnowledgeBase:
             health["l1"] = "disabled"
         return health
 
-    def hints(self, query: str) -> Hints:
-        """Return what L0 alone finds in a query: the `hints` of a result."""
-        return self._knowledge.hints.hints(query)
+    def hints(self, query: str, *, scope: Scope = ()) -> Hints:
+        """Return what L0 alone finds in a query: the `hints` of a result. With a scope, as if there were no other entries."""
+        return self._knowledge.seen_by(scope).hints.hints(query)
 
-    def described(self, query: str, limit: int) -> list[DescribedEntry]:
+    def described(self, query: str, limit: int, *, scope: Scope = ()) -> list[DescribedEntry]:
         """Return the entries whose titles, keywords and entities share words with a query, best first.
 
         Weaker than hints, since no whole term need stand in the query: it answers only where L1 cannot take part.
         """
-        return self._knowledge.descriptions.rank(query, limit)
+        return self._knowledge.seen_by(scope).descriptions.rank(query, limit)
 
     def excerpt(self, entry_id: str) -> str:
         """Return the text of an entry as a reader sees it."""
@@ -511,11 +530,18 @@ class KnowledgeBase:
             raise StoreError(f"the index was built with another {'; '.join(told)}: {fix}")
 
     def retrieve(
-        self, query: str, categories: Sequence[str | None], *, limit: int, min_similarity: float | None = None
+        self,
+        query: str,
+        categories: Sequence[str | None],
+        *,
+        limit: int,
+        min_similarity: float | None = None,
+        scope: Scope = (),
     ) -> list[Retrieved]:
         """Return what L1 finds in each category (None: in all), at most `limit` candidates each, in one search.
 
-        Where the embedding model does not know the script of the query, its similarities take no part.
+        Where the embedding model does not know the script of the query, its similarities take no part. What the scope does not
+        let through is left out by the index, and once more here, should the index be behind the folder.
 
         Raises:
             EmbeddingError: the query cannot be embedded.
@@ -526,7 +552,12 @@ class KnowledgeBase:
         if self.building and self.index.fingerprint() is None:
             raise IndexMissing(self.building)
         vector = embeddings.embed_query(self.embedding, query)
-        filters = [[(CATEGORY_FIELD, self._spellings(category))] if category else [] for category in categories]
+        if scope and self.index.adopted:
+            raise StoreError(
+                "a collection that others made cannot be searched within a scope: build an index of our own"
+            )
+        visible = self._knowledge.seen_by(scope).entries
+        filters = [self._conditions(category, scope) for category in categories]
         try:
             answer = self.index.search(vector, query, filters, SEARCH_LIMIT)
         except (StoreUnreachable, StoreForbidden):
@@ -540,6 +571,8 @@ class KnowledgeBase:
             min_similarity = None
             answer = replace(answer, lists=[{**lists, "dense": []} for lists in answer.lists])
         ranked = [merging.fuse(lists) for lists in answer.lists]
+        if scope:
+            ranked = [[entry for entry in entries if entry.entry_id in visible] for entries in ranked]
         kept = [merging.above(entries, min_similarity) for entries in ranked]
         stored = answer.payloads({entry.point_id for entries in kept for entry in entries[:limit]})
         brand = None if self.index.adopted else _brand(self._fingerprint(len(vector)))
@@ -548,6 +581,13 @@ class KnowledgeBase:
             self._diagnose(len(vector))
         self._follow()
         return [_retrieved(*found, ours, limit) for found in zip(ranked, kept, strict=True)]
+
+    def _conditions(self, category: str | None, scope: Scope) -> list[tuple[str, list[str]]]:
+        named = [(CATEGORY_FIELD, self._spellings(category))] if category else []
+        allowed = [
+            (ATTRIBUTE_FIELD, [_attribute(field.casefold(), value), _attribute(*PUBLIC)]) for field, value in scope
+        ]
+        return [*named, *allowed]
 
     def _spellings(self, category: str) -> list[str]:
         """Return how an index holds a category: folded; in one of others' making, as the files write it."""
@@ -751,6 +791,16 @@ def _embedded_text(entry: Entry, passage: Passage, count: Callable[[str], int]) 
     return f"{above}\n{passage.text}"
 
 
+def _attribute(key: str, value: str) -> str:
+    return f"{key}={value}"
+
+
+def _attributes(entry: Entry) -> list[str]:
+    """Return the attributes of an entry as the index holds them; a public entry has the one that every scope lets through."""
+    others = [_attribute(key, value) for key, value in entry.attributes if key != PUBLIC[0]]
+    return [*others, _attribute(*PUBLIC)] if is_public(entry) else others
+
+
 def _brand(fingerprint: Fingerprint) -> str:
     """Return a fingerprint in short, for the payload of each passage."""
     return hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()[:16]
@@ -777,6 +827,7 @@ def _point(entry: Entry, passage: Passage, passages: int, vector: Sequence[float
                 "categories": list(entry.categories),
                 "categories_key": [category_key(category) for category in entry.categories],
                 "entities": list(entry.entities),
+                "attributes": _attributes(entry),
                 "source": entry.entry_id,
                 "digest": contents.digests[entry.entry_id],
                 "fingerprint": _brand(contents.fingerprint),

@@ -1,6 +1,7 @@
 """The lookup as a tool of an MCP server, over stdio or streamable HTTP. The only module that imports the MCP SDK."""
 
 import socket
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -21,14 +22,18 @@ def create_mcp_server(
     *,
     record: InvocationRecorder | Literal["default"] | None = "default",
     options: LookupOptions | None = None,
+    scope: Mapping[str, str] | None = None,
 ) -> MCPServer[Any]:
-    """Return a server with the tool `lookup_knowledge`: its text is the content, its artifact the structured content."""
+    """Return a server with the tool `lookup_knowledge`: its text is the content, its artifact the structured content.
+
+    `scope` holds the values of the scope fields of `options`, the same for all clients of this server.
+    """
     tool = create_lookup_knowledge_tool(kb, record=record, options=options)
     server: MCPServer[Any] = MCPServer("lookup-knowledge", version=__version__, log_level="WARNING")
 
     async def lookup_knowledge(query: Query, context: Context[Any]) -> Annotated[CallToolResult, LookupResult]:
         call = {"type": "tool_call", "name": tool.name, "args": {"query": query}, "id": f"mcp-{context.request_id}"}
-        message = await tool.ainvoke(call)
+        message = await tool.ainvoke(call, {"configurable": dict(scope or {})})
         return CallToolResult(content=[TextContent(text=message.content)], structured_content=message.artifact)
 
     annotations = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)

@@ -87,7 +87,7 @@ def _status_sentence(result: LookupResult) -> str:
     l1, count = result["l1"], len(result["matches"])
     unrecorded = " The call could not be recorded." if result["recorded"] == "failed" else ""
     if result["status"] == "refused":
-        return "Not answered: the call could not be recorded, and this knowledge base requires a record."
+        return f"Not answered: {one_line(result['relevance']['reason'])}."
     if result["status"] == "invalid_query":
         return f"Not searched: {l1['reason']}. Ask with a question or a term.{unrecorded}"
     failure = ""

@@ -18,7 +18,11 @@ def replay(kb: KnowledgeBase, invocations: Iterable[Invocation]) -> Iterator[tup
         options = _options(invocation)
         if options not in graphs:
             graphs[options] = create_lookup_knowledge_graph(kb, record=None, options=options)
-        yield invocation, changes(invocation, graphs[options].invoke({"query": invocation["query"]}))
+        scope = invocation["retrieval_details"].get("scope") or {}
+        yield (
+            invocation,
+            changes(invocation, graphs[options].invoke({"query": invocation["query"]}, {"configurable": scope})),
+        )
 
 
 def _options(invocation: Invocation) -> LookupOptions:
@@ -30,7 +34,7 @@ def _options(invocation: Invocation) -> LookupOptions:
     given = {name: value for name, value in details.get("options", seen).items() if name in REPLAYED_OPTIONS}
     if invocation["l1_status"] == "disabled":
         given["l1_enabled"] = False
-    return LookupOptions(**given, l1_timeout=L1_SECONDS)
+    return LookupOptions(**given, l1_timeout=L1_SECONDS, scope_fields=tuple(details.get("scope") or ()))
 
 
 def changes(before: Invocation, after: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Any
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables.config import run_in_executor
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config, run_in_executor
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
@@ -44,18 +45,36 @@ class LookupKnowledgeRetriever(BaseRetriever):
             )
         return self._graphs[k]
 
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:
+        """Retrieve documents; `config["configurable"]` holds the scope, where `options` has scope fields."""
+        return super().invoke(input, config, configurable=ensure_config(config).get("configurable"), **kwargs)
+
+    async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:
+        """Do what `invoke` does."""
+        return await super().ainvoke(input, config, configurable=ensure_config(config).get("configurable"), **kwargs)
+
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        configurable: dict[str, Any] | None = None,
     ) -> list[Document]:
-        result = self._graph(k).invoke({"query": query}, {"callbacks": run_manager.get_child()})
-        return _documents(result)
+        config: RunnableConfig = {"callbacks": run_manager.get_child(), "configurable": configurable or {}}
+        return _documents(self._graph(k).invoke({"query": query}, config))
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+        configurable: dict[str, Any] | None = None,
     ) -> list[Document]:
         graph = await run_in_executor(None, self._graph, k)  # making one opens the database's path
-        result = await graph.ainvoke({"query": query}, {"callbacks": run_manager.get_child()})
-        return _documents(result)
+        config: RunnableConfig = {"callbacks": run_manager.get_child(), "configurable": configurable or {}}
+        return _documents(await graph.ainvoke({"query": query}, config))
 
 
 def _documents(result: LookupResult) -> list[Document]:

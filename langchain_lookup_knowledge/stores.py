@@ -44,7 +44,8 @@ SPARSE_VECTORS = ("passage", "entry", "frontmatter")
 CATEGORY_FIELD = "metadata.categories_key"
 ENTRY_FIELD = "metadata.entry_id"
 DIGEST_FIELD = "metadata.digest"
-INDEXED_FIELDS = (CATEGORY_FIELD, ENTRY_FIELD, DIGEST_FIELD)
+ATTRIBUTE_FIELD = "metadata.attributes"
+INDEXED_FIELDS = (CATEGORY_FIELD, ENTRY_FIELD, DIGEST_FIELD, ATTRIBUTE_FIELD)
 """Every field a filter names has a keyword index: a server in strict mode refuses the filter otherwise."""
 INDEX_COMMAND = "run `lookup-knowledge index` on the knowledge folder, or kb.sync()"
 REBUILD_COMMAND = "run `lookup-knowledge index --rebuild` on the knowledge folder, or kb.sync(rebuild=True)"

@@ -92,7 +92,9 @@ class LookupOptions:
     `l1_timeout`: seconds L1 may take, embedding the query and one retry included; at most 3600.
     `max_chars`: most characters of the text handed to the model, at least 500.
     `record_mode`: "best_effort" answers even if the call could not be recorded; "required" does not.
-    `scope_fields`: reserved; must be empty.
+    `scope_fields`: frontmatter keys, such as `("tenant",)`, that decide who may see an entry. The caller sets their values in
+    `config["configurable"]` or in the runtime context; without them the lookup is refused. An entry without them is seen by
+    nobody, unless its frontmatter says `public: true`. Never relaxed.
     """
 
     k: int = 5
@@ -121,8 +123,10 @@ class LookupOptions:
             raise ValueError(f"max_chars must be at least 500, not {self.max_chars}")
         if self.record_mode not in ("best_effort", "required"):
             raise ValueError(f'record_mode must be "best_effort" or "required", not {self.record_mode!r}')
-        if self.scope_fields:
-            raise ValueError("scope_fields is not supported yet: use one knowledge base for each tenant")
+        fields = self.scope_fields
+        if isinstance(fields, str) or not all(isinstance(name, str) and name.strip() for name in fields):
+            raise ValueError(f'scope_fields takes a tuple of frontmatter keys, such as ("tenant",), not {fields!r}')
+        object.__setattr__(self, "scope_fields", tuple(fields))
 
 
 class HintEntry(TypedDict):

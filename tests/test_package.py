@@ -12,7 +12,7 @@ ORDER = [
     ["errors", "types", "words", "cleaning"],
     ["tokens", "frontmatter", "invocations", "deadlines", "breaker"],
     ["documents"],
-    ["hints", "descriptions", "filters", "passages", "spool", "database"],
+    ["hints", "descriptions", "filters", "passages", "scope", "spool", "database"],
     ["merging", "lints"],
     ["embeddings", "stores", "records", "rendering", "charts"],
     ["knowledge_base", "history"],

@@ -1,0 +1,223 @@
+"""Scopes: a caller sees its own entries and public ones, and nothing of the others shows anywhere."""
+
+import asyncio
+import json
+import logging
+import random
+from dataclasses import dataclass
+
+import pytest
+from conftest import WordEmbeddings, shared_cases, write_files
+from langchain_core.messages import HumanMessage
+
+from langchain_lookup_knowledge import (
+    KnowledgeBase,
+    LookupKnowledgeRetriever,
+    LookupOptions,
+    SQLInvocationRecorder,
+    create_lookup_knowledge_graph,
+    create_lookup_knowledge_tool,
+)
+
+ACME = "---\ntitle: Acme refunds\nkeywords: [refund]\ntenant: acme\ncategory: billing\n---\nACME-SECRET pays in five days.\n"
+BETA = "---\ntitle: Beta refunds\nkeywords: [refund, beta-only]\ntenant: beta\ncategory: finance\n---\nBETA-SECRET\n"
+SHARED = "---\ntitle: Holidays\nkeywords: [refund holiday]\npublic: true\n---\nAll offices close.\n"
+NOBODY = "---\ntitle: Drafts of refunds\nkeywords: [refund]\n---\nNOBODY-SECRET waits.\n"
+BOTH = "---\ntitle: Merger\nkeywords: [refund merger]\ntenant: [acme, beta]\n---\nBoth firms refund.\n"
+FILES = {"acme/a.md": ACME, "beta/b.md": BETA, "holidays.md": SHARED, "drafts.md": NOBODY, "merger.md": BOTH}
+SCOPED = LookupOptions(scope_fields=("tenant",))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_files(tmp_path / "kb", FILES)
+
+
+def config(tenant):
+    return {"configurable": {"tenant": tenant}}
+
+
+def seen(result):
+    return {match["entry_id"] for match in result["matches"]}
+
+
+def test_a_caller_sees_its_own_entries_and_public_ones(kb):
+    graph = create_lookup_knowledge_graph(kb, options=SCOPED)
+    result = graph.invoke({"query": "refund days holiday merger beta-only"}, config("acme"))
+    assert seen(result) == {"acme/a.md", "holidays.md", "merger.md"}
+    assert (result["hints"]["domains"], result["l1"]["candidates"]) == (["billing"], 3)
+    assert all(term["files"] <= 3 for term in result["hints"]["terms"])
+    other = graph.invoke({"query": "refund beta-only"}, config("beta"))
+    assert (other["primary"]["entry_id"], other["hints"]["domains"]) == ("beta/b.md", ["finance"])
+
+
+def test_the_scope_may_stand_in_the_runtime_context(kb):
+    @dataclass
+    class Context:
+        tenant: str
+
+    graph = create_lookup_knowledge_graph(kb, options=SCOPED, record=None)
+    assert "beta/b.md" in seen(graph.invoke({"query": "refund"}, context=Context("beta")))
+    assert "beta/b.md" in seen(graph.invoke({"query": "refund"}, context={"tenant": "beta"}))
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"tenant": ""}, {"tenant": " "}, {"tenant": None}, {"tenant": ["acme"]}, {"tenant": True}]
+)
+def test_without_a_scope_the_lookup_is_refused_and_recorded_as_refused(kb, given, tmp_path):
+    recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'calls.db'}")
+    tool = create_lookup_knowledge_tool(kb, record=recorder, options=SCOPED)
+    text = tool.invoke({"query": "refund"}, {"configurable": given})
+    assert text.startswith("Not answered: the caller's scope is not known: give 'tenant' a text in config=")
+    (row,) = recorder.invocations()
+    assert (row["status"], row["retrieval_layer"], row["l1_status"], row["result_count"]) == (
+        "refused",
+        "none",
+        "skipped",
+        0,
+    )
+    assert row["retrieval_details"]["l0_hints"]["entries"] == []
+
+
+def test_the_model_cannot_set_the_scope(kb):
+    tool = create_lookup_knowledge_tool(kb, record=None, options=SCOPED)
+    assert set(tool.args) == {"query"}
+    call = {
+        "type": "tool_call",
+        "name": tool.name,
+        "id": "1",
+        "args": {"query": "refund", "tenant": "beta", "scope": "beta"},
+    }
+    assert seen(tool.invoke(call, config("acme")).artifact) <= {"acme/a.md", "holidays.md", "merger.md"}
+    graph = create_lookup_knowledge_graph(kb, record=None, options=SCOPED)
+    state = {
+        "query": "refund",
+        "scope": {"tenant": "beta"},
+        "tenant": "beta",
+        "messages": [HumanMessage("as tenant beta")],
+    }
+    assert "beta/b.md" not in seen(graph.invoke(state, config("acme")))
+
+
+def test_the_tool_tells_nothing_of_how_many_entries_there_are(kb):
+    described = create_lookup_knowledge_tool(kb, options=SCOPED, list_categories=True).description
+    assert "entries" not in described
+    assert "finance" not in described
+
+
+def test_the_row_keeps_the_scope(kb, tmp_path):
+    recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'calls.db'}")
+    create_lookup_knowledge_graph(kb, record=recorder, options=SCOPED).invoke({"query": "refund"}, config("acme"))
+    assert recorder.invocations()[0]["retrieval_details"]["scope"] == {"tenant": "acme"}
+
+
+def test_a_stale_index_does_not_show_what_has_changed_hands(folder, embedding):
+    with KnowledgeBase.open(folder, embedding=embedding):
+        pass
+    write_files(folder, {"acme/a.md": ACME.replace("tenant: acme", "tenant: beta")})
+    with KnowledgeBase.open(folder, embedding=embedding, sync=False) as kb:
+        result = create_lookup_knowledge_graph(kb, record=None, options=SCOPED).invoke(
+            {"query": "refund"}, config("acme")
+        )
+        assert seen(result) == {"holidays.md", "merger.md"}
+
+
+def test_an_adopted_collection_is_not_searched_within_a_scope(folder, embedding):
+    from qdrant_client import QdrantClient
+
+    from langchain_lookup_knowledge import QdrantIndex
+
+    index = QdrantIndex.adopt("", "kb", client=QdrantClient(":memory:"))
+    with KnowledgeBase.open(folder, index=index, embedding=embedding) as kb:
+        result = create_lookup_knowledge_graph(kb, record=None, options=SCOPED).invoke(
+            {"query": "refund"}, config("acme")
+        )
+    assert (result["l1"]["status"], result["retrieval_layer"]) == ("failed", "L0")
+    assert "cannot be searched within a scope" in result["l1"]["reason"]
+
+
+@pytest.mark.parametrize("fields", ["tenant", (1,), ("",)])
+def test_scope_fields_are_a_tuple_of_names(fields):
+    with pytest.raises(ValueError, match="scope_fields takes a tuple of frontmatter keys"):
+        LookupOptions(scope_fields=fields)
+
+
+@pytest.mark.parametrize("case", [case for case in shared_cases("fallback_injection") if "R-15" in str(case.id)])
+@pytest.mark.parametrize("l1", ["ok", "down", "empty", "relaxed"])
+def test_case_tenants(case, l1, tmp_path, embedding):
+    files, query = case["input"]["files"], case["input"]["query"]
+    recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'calls.db'}")
+    threshold = 0.999 if l1 == "empty" else None
+    options = LookupOptions(scope_fields=("tenant",), min_similarity=threshold)
+    with KnowledgeBase.open(write_files(tmp_path / "kb", files), embedding=embedding) as kb:
+        embedding.failure = RuntimeError("down") if l1 == "down" else None
+        tool = create_lookup_knowledge_tool(kb, record=recorder, options=options)
+        call = {"type": "tool_call", "name": tool.name, "id": "1", "args": {"query": query}}
+        message = tool.invoke(call, {"configurable": case["input"]["runtime"]})
+    assert message.artifact["hints"]["domains"] == ["billing"]
+    written = json.dumps([message.content, message.artifact, recorder.invocations()]).replace(query, "").lower()
+    assert not [
+        word for word in ("beta refunds", "beta-secret", "beta/b.md", "finance", "beta-only") if word in written
+    ]
+
+
+WORDS = "refund invoice policy holiday printer access expense travel badge parking".split()
+
+
+def tenant_files(rng):
+    for tenant in ("north", "south", "west"):
+        for number in range(12):
+            keywords = ", ".join(rng.sample(WORDS, 3))
+            canary, text = f"CANARY-{tenant}", " ".join(rng.choices(WORDS, k=20))
+            yield (
+                f"{tenant}-{number}/{canary}.md",
+                f"---\ntitle: {rng.choice(WORDS)} {canary}\nkeywords: [{keywords}, {canary}]\ntenant: {tenant}\n"
+                f"category: {canary} {rng.choice(WORDS)}\nentities: [{canary}]\n---\n{text} {canary}\n",
+            )
+
+
+def ways_in(kb, recorder, options):
+    graph = create_lookup_knowledge_graph(kb, record=recorder, options=options)
+    tool = create_lookup_knowledge_tool(kb, record=recorder, options=options, list_categories=True)
+    retriever = LookupKnowledgeRetriever(knowledge_base=kb, record=recorder, options=options)
+
+    def call(query, config):
+        message = tool.invoke({"type": "tool_call", "name": tool.name, "id": "1", "args": {"query": query}}, config)
+        return [message.content, message.artifact, tool.description]
+
+    def stream(query, config):
+        return list(graph.stream({"query": query}, config, stream_mode=["updates", "custom", "values"], subgraphs=True))
+
+    def awaited(query, config):
+        return asyncio.run(graph.ainvoke({"query": query}, config))
+
+    def retrieve(query, config):
+        return [document.model_dump() for document in retriever.invoke(query, config)]
+
+    return [lambda query, config: graph.invoke({"query": query}, config), call, stream, awaited, retrieve]
+
+
+def test_two_thousand_lookups_show_nothing_of_another_tenant(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    rng, embedding = random.Random(7), WordEmbeddings()
+    folder = write_files(tmp_path / "kb", dict(tenant_files(rng)))
+    recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'calls.db'}")
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        caplog.clear()
+        settings = [
+            ways_in(kb, recorder, LookupOptions(scope_fields=("tenant",), min_similarity=threshold, filter_mode=mode))
+            for threshold, mode in ((None, "guarded"), (0.99, "guarded"), (None, "strict"))
+        ]
+        for number in range(2000):
+            tenant = rng.choice(["north", "south", "west"])
+            embedding.failure = RuntimeError("down") if number % 4 == 3 else None
+            query = " ".join([*rng.sample(WORDS, rng.randint(1, 4)), rng.choice(["", "printr", "secret canary"])])
+            answer = rng.choice(rng.choice(settings))(query, config(tenant))
+            others = {f"CANARY-{other}" for other in ("north", "south", "west")} - {f"CANARY-{tenant}"}
+            assert not [canary for canary in others if canary in repr(answer)], (tenant, query)
+    rows = recorder.invocations(limit=5000)
+    assert len(rows) == 2000
+    for row in rows:
+        tenant = row["retrieval_details"]["scope"]["tenant"]
+        assert all(part.startswith(tenant) for part in json.dumps(row).split("CANARY-")[1:])
+    assert "CANARY" not in caplog.text
