@@ -25,7 +25,7 @@ from langchain_lookup_knowledge.frontmatter import SUSPICION, Frontmatter
 from langchain_lookup_knowledge.types import FrontmatterFields, LoadReport, Problem
 
 SUFFIXES = (".md", ".markdown", ".mdx")
-MAX_FILE_BYTES = 1_000_000
+MAX_FILE_BYTES = 10_000_000
 MAX_FILES = 100_000
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
 

@@ -7,6 +7,7 @@ from conftest import write_files
 from langchain_core.documents import Document
 
 from langchain_lookup_knowledge import DocumentError, FrontmatterFields, KnowledgeBase, create_lookup_knowledge_tool
+from langchain_lookup_knowledge.frontmatter import MAX_VALUE_CHARS
 
 DOCUMENTS = [
     Document(
@@ -61,7 +62,7 @@ def test_only_changed_documents_are_embedded_again(opened, tmp_path, embedding):
 def test_any_title_comes_back_as_it_was(tmp_path, value):
     document = Document("Text.", metadata={"source": "s", "title": value})
     with KnowledgeBase.from_documents([document], data_dir=tmp_path, index=None) as kb:
-        assert kb.entries[0].title == " ".join(value.split())
+        assert kb.entries[0].title == " ".join(value.split())[:MAX_VALUE_CHARS]
 
 
 def test_text_with_frontmatter_of_its_own_is_read_as_a_file_is(tmp_path):

@@ -113,7 +113,9 @@ def base(tmp_path_factory):
     hints = {"terms": [term | {"domains": [HOSTILE], "reason": "common: " + HOSTILE}], "entries": [hint]}
     match = {"entry_id": HOSTILE, "score": 1.0, "similarity": None, "layers": ["L0"]}
     hostile = {"l0_hints": hints, "matches": [match], "candidates": [match], "filter": {"category": HOSTILE}}
-    recorder.record(invocation(1, query=HOSTILE, thread_id=HOSTILE, primary_entry_id=HOSTILE, **hostile))
+    recorder._store(
+        [invocation(1, query=HOSTILE, thread_id=HOSTILE, primary_entry_id=HOSTILE, **hostile)], 5
+    )  # uncapped
     recorder.record(invocation(2, query="of the north", scope={"tenant": "north"}))
     recorder.record(invocation(3, query="without details") | {"retrieval_details": {"truncated": True}})
     recorder.record(invocation(4, id="../<b>", query="an odd id"))

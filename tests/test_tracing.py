@@ -231,7 +231,7 @@ def test_no_secret_is_on_the_wire(folder, embedding, collector, traced):
 
 def test_a_step_that_is_stopped_ends_its_run(folder, embedding, traced):
     with KnowledgeBase.open(folder, embedding=embedding) as kb:
-        kb.hints = lambda query: {}["sk-SECRET"]
+        kb.hints = lambda query, scope: {}["sk-SECRET"]
 
         def lookup(config):
             with pytest.raises(KeyError):
