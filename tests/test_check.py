@@ -153,11 +153,11 @@ def test_the_load_report_of_a_knowledge_base_adds_up(tmp_path):
 
 def test_files_over_the_limits_are_skipped_and_the_limit_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("langchain_lookup_knowledge.documents.MAX_FILES", 2)
-    write_files(tmp_path, {"a.md": "x", "b.md": "x" * 1_000_001, "c.md": "x" * 1_000_000, "d.md": "x", "e.md": "x"})
+    write_files(tmp_path, {"a.md": "x", "b.md": "x" * 10_000_001, "c.md": "x" * 10_000_000, "d.md": "x", "e.md": "x"})
     entries, report = read_folder(tmp_path, FrontmatterFields())
     assert [entry.entry_id for entry in entries] == ["a.md", "c.md"]
     assert [str(problem) for problem in report.skipped] == [
-        "b.md: skipped: it has 1000001 bytes, more than 1000000: split the file",
+        "b.md: skipped: it has 10000001 bytes, more than 10000000: split the file",
         "d.md: skipped: the knowledge base has 2 files already: split it",
         "e.md: skipped: the knowledge base has 2 files already: split it",
     ]
