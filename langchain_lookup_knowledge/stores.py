@@ -167,6 +167,18 @@ class _OpenShard(NamedTuple):
     shard: "qdrant_edge.EdgeShard"
     entry_ids: dict[PointId, str]
 
+    def with_entries(self, points: Sequence[tuple[PointId, float]]) -> list[tuple[PointId, str | None, float]]:
+        """Return points and scores with the entries of the points, None where it is not known yet."""
+        return [(point_id, self.entry_ids.get(point_id), score) for point_id, score in points]
+
+    def learn(self, unknown: Collection[PointId]) -> None:
+        """Look up the entries of points met for the first time: reading their payloads at each search costs far more."""
+        import qdrant_edge as edge  # noqa: PLC0415
+
+        selected = edge.PayloadSelector.Include([ENTRY_FIELD])
+        records = self.shard.retrieve(cast(Any, list(unknown)), with_payload=selected, with_vector=False)
+        self.entry_ids.update((record.id, _entry_id(record) or "") for record in records)
+
 
 _INHERITED: list[Any] = []
 """Shards and clients that a forked child has of its parent, never closed there: threads and connections are the parent's."""
@@ -321,18 +333,12 @@ class EmbeddedIndex:
         ]
         with _translated("the index cannot be searched"):
             answers = opened.shard.query_batch(edge.QueryBatchRequest(requests))
-            self._learn(opened, {point.id for points in answers for point in points} - opened.entry_ids.keys())
-        lists = [[(point.id, opened.entry_ids.get(point.id), point.score) for point in points] for points in answers]
+            scored = [[(point.id, point.score) for point in points] for points in answers]
+            lists = [opened.with_entries(points) for points in scored]
+            if unknown := {point_id for found in lists for point_id, entry_id, _ in found if entry_id is None}:
+                opened.learn(unknown)
+                lists = [opened.with_entries(points) for points in scored]
         return Answer(_by_filter(len(filters), names, lists), partial(_stored, opened.shard))
-
-    def _learn(self, opened: _OpenShard, unknown: Collection[PointId]) -> None:
-        """Look up the entries of points met for the first time: reading their payloads at each search costs far more."""
-        import qdrant_edge as edge  # noqa: PLC0415
-
-        if unknown:
-            selected = edge.PayloadSelector.Include([ENTRY_FIELD])
-            records = opened.shard.retrieve(list(unknown), with_payload=selected, with_vector=False)
-            opened.entry_ids.update((record.id, entry_id) for record in records if (entry_id := _entry_id(record)))
 
     def close(self) -> None:
         with self._lock:
