@@ -25,6 +25,7 @@ from langchain_lookup_knowledge import (
     embeddings,
 )
 from langchain_lookup_knowledge.documents import category_key
+from langchain_lookup_knowledge.knowledge_base import SEARCH_LIMIT
 from langchain_lookup_knowledge.stores import CATEGORY_FIELD
 
 
@@ -90,8 +91,8 @@ def main():
         "whole": lambda query: tool.invoke({"query": query}),
         "  hints": kb.hints,
         "  embedding": lambda query: embeddings.embed_query(kb.embedding, query),
-        "  search, unfiltered": lambda query: kb.index.search(vector, query, [[]], 50),
-        "  search, guarded": lambda query: kb.index.search(vector, query, [guarded, []], 50),
+        "  search, unfiltered": lambda query: kb.index.search(vector, query, [[]], SEARCH_LIMIT),
+        "  search, guarded": lambda query: kb.index.search(vector, query, [guarded, []], SEARCH_LIMIT),
         "  retrieve": lambda query: kb.retrieve(query, [None], limit=15),
     }
     times = {name: median_ms(call, queries, arguments.rounds) for name, call in parts.items()}

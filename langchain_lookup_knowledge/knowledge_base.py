@@ -69,7 +69,7 @@ HEADING_TOKENS = 50
 """Most tokens of the title and headings put in front of a passage when it is embedded."""
 EMBED_WINDOW = 64
 """Passages embedded, stored and shown on the progress bar at a time."""
-SEARCH_LIMIT = 50
+SEARCH_LIMIT = 30
 """Passages asked for in each ranked list."""
 MAX_VIEWS = 100
 """Most scopes whose hints are kept ready."""
