@@ -62,7 +62,7 @@ class CircuitBreaker:
         with self._locked():
             if self._state == "open":
                 logger.info("L1 answers again")
-                self._logged.clear()
+            self._logged.clear()
             self._failures = 0
             self._turn("ok")
 

@@ -3,7 +3,9 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import zip_longest
+from typing import NamedTuple
 
 from langchain_lookup_knowledge.documents import Entry
 from langchain_lookup_knowledge.tokens import cut
@@ -15,27 +17,37 @@ LENGTH_WEIGHT = 0.75
 """The two parameters of BM25, k1 and b, at their usual values."""
 
 
+class _Counts(NamedTuple):
+    """The words of descriptions: how many each has, and which of them hold a word, by number, and how often."""
+
+    lengths: list[int]
+    mean_length: float
+    holders: dict[str, list[tuple[int, int]]]
+
+
 class DescriptionRanking:
-    """The words of the entries' descriptions, ready to rank the entries for a query."""
+    """Ranks entries for a query by the words of their descriptions, which are read when the first query comes."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._entries: list[Entry] = []
-        self._lengths: list[int] = []
-        self._holders: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        for number, entry in enumerate(entries):
+        self._entries = list(entries)
+
+    @cached_property
+    def _counts(self) -> _Counts:
+        lengths: list[int] = []
+        holders: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for number, entry in enumerate(self._entries):
             counts = Counter(word for word, _ in _words(entry.description))
-            self._entries.append(entry)
-            self._lengths.append(counts.total())
+            lengths.append(counts.total())
             for word, count in counts.items():
-                self._holders[word].append((number, count))
-        self._mean_length = sum(self._lengths) / max(1, len(self._lengths))
+                holders[word].append((number, count))
+        return _Counts(lengths, sum(lengths) / max(1, len(lengths)), dict(holders))
 
     def rank(self, query: str, limit: int) -> list[DescribedEntry]:
         """Return the best entries, best first, with the words of the query that each is found by."""
         scores: defaultdict[int, float] = defaultdict(float)
         found: defaultdict[int, list[str]] = defaultdict(list)
         for word, written in dict(_words(query)).items():
-            holders = self._holders.get(word, ())
+            holders = self._counts.holders.get(word, ())
             rarity = math.log1p((len(self._entries) - len(holders) + 0.5) / (len(holders) + 0.5))
             for number, count in holders:
                 scores[number] += rarity * self._weight(number, count)
@@ -44,7 +56,7 @@ class DescriptionRanking:
         return [_described(self._entries[number], found[number]) for number in best]
 
     def _weight(self, number: int, count: int) -> float:
-        relative = self._lengths[number] / self._mean_length
+        relative = self._counts.lengths[number] / self._counts.mean_length
         return count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * relative))
 
 

@@ -190,14 +190,22 @@ def embed_documents(embedding: Embeddings, texts: Sequence[str]) -> list[list[fl
     """Return one vector a text, None for those that cannot be used.
 
     Raises:
-        EmbeddingError: the model fails, returns another number of vectors, or none that can be used.
+        EmbeddingError: the model fails, or returns another number of vectors.
     """
     vectors = _translated(lambda: [_finite(vector) for vector in embedding.embed_documents(list(texts))])
     if len(vectors) != len(texts):
         raise EmbeddingError(f"the embedding model returned {len(vectors)} vectors for {len(texts)} texts")
-    if texts and not any(vectors):
-        raise EmbeddingError(_UNUSABLE)
     return vectors
+
+
+def check_documents(embedding: Embeddings) -> None:
+    """Make sure that it is the texts and not the model that is to blame for vectors which cannot be used.
+
+    Raises:
+        EmbeddingError: the model gives none for a plain word either.
+    """
+    if not any(embed_documents(embedding, ["word"])):
+        raise EmbeddingError(_UNUSABLE)
 
 
 def _translated(call: Callable[[], T]) -> T:

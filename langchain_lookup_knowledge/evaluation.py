@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from langchain_lookup_knowledge.documents import category_key
 from langchain_lookup_knowledge.errors import DocumentError
 from langchain_lookup_knowledge.filters import best_similarity
 from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
-from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
+from langchain_lookup_knowledge.knowledge_base import SEARCH_LIMIT, KnowledgeBase
 from langchain_lookup_knowledge.types import LookupOptions, LookupResult
 
 DEPTH = 10
@@ -20,8 +21,8 @@ METRICS = ("success@1", "success@5", "MRR@10", "nDCG@10", "recall@10")
 RESAMPLES = 1000
 HATCHES = ("", "//", "..", "xx")
 L1_SECONDS = 60.0
-L1_DEPTH = 200
-"""Candidates read to rank them by similarity alone: all that a search can find."""
+L1_DEPTH = 4 * SEARCH_LIMIT
+"""Candidates read to rank them by similarity alone: all that the four lists of a search can find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,11 @@ def read_questions(path: Path) -> list[Question]:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DocumentError(f"{path} cannot be read: give a file of questions, one JSON object a line") from error
-    return [_question(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    questions = [_question(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    doubled = [question_id for question_id, count in Counter(q.id for q in questions).items() if count > 1]
+    if doubled:
+        raise DocumentError(f"{path}: the id {doubled[0]!r} is given twice: give each question its own, or none")
+    return questions
 
 
 def _question(path: Path, number: int, line: str) -> Question:
@@ -140,7 +145,7 @@ def _l1_rankings(
 
 
 def _counts(kb: KnowledgeBase, questions: Sequence[Question], results: Mapping[str, LookupResult]) -> dict[str, Any]:
-    categories = {entry.entry_id: set(entry.categories) for entry in kb.entries}
+    categories = {entry.entry_id: set(map(category_key, entry.categories)) for entry in kb.entries}
     hints: Counter[str] = Counter(specific=0, right_entry_hinted=0)
     choice: Counter[str] = Counter(fired=0, helped=0, hurt=0, excluded_every_right_entry=0, relaxed=0)
     unfiltered = _graph(kb, filter_mode="off")
@@ -161,7 +166,7 @@ def _counts(kb: KnowledgeBase, questions: Sequence[Question], results: Mapping[s
             choice["helped"] += gain > 0
             choice["hurt"] += gain < 0
             choice["relaxed"] += result["filter"]["relaxed"]
-            inside = (category in categories.get(entry_id, ()) for entry_id in question.relevant)
+            inside = (category_key(category) in categories.get(entry_id, ()) for entry_id in question.relevant)
             choice["excluded_every_right_entry"] += not any(inside)
     return {
         "hints": dict(hints),

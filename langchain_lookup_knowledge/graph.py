@@ -112,7 +112,12 @@ def create_lookup_knowledge_graph(
         record = _default_recorder(kb)
     if record is not None and not callable(getattr(record, "record", None)):
         raise ValueError(f"record takes an InvocationRecorder such as SQLInvocationRecorder(url), not {record!r}")
-    steps = _Steps(kb, record, options or LookupOptions())
+    options = options or LookupOptions()
+    if options.scope_fields and kb.index is not None and kb.index.adopted:
+        raise ValueError(
+            "a collection that others made cannot be searched within a scope: leave scope_fields out, or index anew"
+        )
+    steps = _Steps(kb, record, options)
     graph = StateGraph(LookupState, input_schema=LookupInput, output_schema=LookupResult)
     for step in (
         steps.l0_hints,
@@ -141,7 +146,7 @@ def _timed(step: Callable[P, LookupState]) -> Callable[P, LookupState]:
     def run(*arguments: P.args, **named: P.kwargs) -> LookupState:
         started = time.perf_counter()
         update = step(*arguments, **named)
-        steps = update.get("steps", cast(LookupState, arguments[-1]).get("steps", {}))
+        steps = cast(LookupState, arguments[-1])["steps"]
         return {**update, "steps": {**steps, step.__name__: round(_milliseconds(started), 3)}}
 
     return run
@@ -276,11 +281,12 @@ class _Steps:
         if first.candidates:
             return _l1_report("ok", self._caveat(state["query"]), first.entries, started)
         alone = f", in the category {one_line(category)!r} alone" if category and len(found) == 1 else ""
-        if first.best_similarity is not None:
+        if first.best_similarity is not None and self.options.min_similarity is not None:
             best = f"best similarity {first.best_similarity:.3f}"
             reason = f"{best} is under min_similarity {self.options.min_similarity}{alone}"
             return _l1_report("below_threshold", reason, started=started)
-        if not alone and found[-1].best_similarity is None and self.kb.understands(state["query"]):
+        nothing_else = not alone and not state["scope"] and found[-1].best_similarity is None
+        if nothing_else and self.kb.understands(state["query"]):
             return _l1_report("empty", f"the index holds no passage: {INDEX_COMMAND}", started=started)
         return _l1_report("empty", f"no passage was found{alone}", started=started)
 
@@ -308,17 +314,17 @@ class _Steps:
 
     @_timed
     def merge_with_fallback(self, state: LookupState) -> LookupState:
+        if state["scope"] is None:
+            return _refused(state["l1"]["reason"] or "")
         hints, candidates, l1 = state["hints"], state["candidates"], state["l1"]["status"]
         matches = merging.merge(
             hints,
             candidates,
             limit=self.options.k,
-            excerpt=self.kb.excerpt,
+            excerpt=partial(self.kb.excerpt, scope=_scope(state)),
             described=self._described(state) if l1 in WITHOUT_L1 else (),
             weigh_hints=not state["filter"]["relaxed"],
         )
-        if state["scope"] is None:
-            return _refused(state["l1"]["reason"] or "")
         return {
             "status": _status(matches, l1),
             "retrieval_layer": merging.layer(hints, candidates, matches),

@@ -41,8 +41,8 @@ MAX_QUERY_COMPARISONS = 20_000
 MAX_ENTRIES = 10
 """Most entries in the hints of one query."""
 MAX_LISTED = 100
-"""How many is too many to look through: a term that more entries declare lists none of its own but ranks those that other
-terms found, and is never specific; and of words that share a half with more others no typo is corrected."""
+"""How many is too many to look through: a term that more entries declare is never specific and only ranks those that other
+terms found, or, alone in a query, lists its first ones; and words that share a half with more others are not corrected."""
 
 QUOTES = "\"'`“”‘’«»"
 """Marks around a term that do not belong to it."""
@@ -264,13 +264,17 @@ class HintIndex:
         for entry in self._entries.values():
             self._count(entry, 1)
 
+    def anew(self, entries: Iterable[Entry]) -> "HintIndex":
+        """Return the index of other entries, as if it had never known any of these."""
+        return HintIndex(entries, case_sensitive=self._case_sensitive)
+
     def updated(self, entries: Iterable[Entry]) -> "HintIndex":
         """Return the index of other entries; texts that did not change are only read again for terms that are new."""
         after = {entry.entry_id: entry for entry in entries}
         gone = [entry for entry in self._entries.values() if after.get(entry.entry_id) != entry]
         come = [entry for entry in after.values() if self._entries.get(entry.entry_id) != entry]
         if len(gone) + len(come) > len(after) // 4:
-            return HintIndex(after.values(), case_sensitive=self._case_sensitive)
+            return self.anew(after.values())
         index = copy.copy(self)
         index._entries = after
         index._matcher = self._matcher.copy()
@@ -289,13 +293,23 @@ class HintIndex:
         """Take the entries' declarations back, and the terms that nobody declares any more."""
         for keys, bucket in list(self._matcher.forms.items()):
             for form in bucket:
-                if not entry_ids.isdisjoint(form.term.entries):
-                    form.term.entries = [entry_id for entry_id in form.term.entries if entry_id not in entry_ids]
+                term = form.term
+                if not entry_ids.isdisjoint(term.entries):
+                    first = term.entries[0]
+                    term.entries = [entry_id for entry_id in term.entries if entry_id not in entry_ids]
+                    if term.entries and term.entries[0] != first:
+                        self._respell(term, keys)
             kept = [form for form in bucket if form.term.entries]
             if kept:
                 self._matcher.forms[keys] = kept
             else:
                 del self._matcher.forms[keys]
+
+    def _respell(self, term: _Term, keys: tuple[str, ...]) -> None:
+        """Write a term as the first entry does that declares it now."""
+        for field, text in _declared(self._entries[term.entries[0]]):
+            if field == term.field and (tokens := cut(text)).keys == keys:
+                term.text = tokens.text
 
     def _finish(self) -> list[_Term]:
         """Bring what is derived from the declarations up to date; return the terms whose counts are to be made anew."""
@@ -387,7 +401,8 @@ class HintIndex:
         after = plain(text[made[-1].end :]).strip().rstrip(QUOTES + ".,;:!")
         form = _Form(term, keys if keys == exact else exact, gaps, before, after)
         for other in self._matcher.forms.get(keys, ()):
-            if other[1:] == form[1:] and (other.term.field, other.term.cased) == (term.field, term.cased):
+            same = other[1:] == form[1:] and (other.term.field, other.term.cased) == (term.field, term.cased)
+            if same and (not term.cased or plain(other.term.text) == plain(term.text)):
                 return other.term
         self._matcher.add(keys, form)
         return term

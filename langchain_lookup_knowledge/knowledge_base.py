@@ -113,11 +113,11 @@ class _Knowledge:
             return self
         view = self.views.get(scope)
         if view is None:
-            if len(self.views) >= MAX_VIEWS:
-                self.views.clear()
+            while len(self.views) >= MAX_VIEWS:
+                self.views.pop(next(iter(self.views)), None)
             entries = [entry for entry in self.entries.values() if is_visible(entry, scope)]
             by_id = {entry.entry_id: entry for entry in entries}
-            view = _Knowledge(by_id, self.hints.updated(entries), DescriptionRanking(entries), self.report)
+            view = _Knowledge(by_id, self.hints.anew(entries), DescriptionRanking(entries), self.report)
             self.views[scope] = view
         return view
 
@@ -345,7 +345,8 @@ class KnowledgeBase:
 
     def health(self) -> Health:
         """Return how L1 and the index are, as the last lookups left them: nothing is asked of a server or a model."""
-        index = "off" if self.index is None else self.building or self.index_failure or "ok"
+        missing = "missing" if self.index and self.index.embedded and self.index.version() is None else "ok"
+        index = "off" if self.index is None else self.building or self.index_failure or missing
         health: Health = {**self.breaker.health(), "entries": len(self._knowledge.entries), "index": index}
         if self.index is None:
             health["l1"] = "disabled"
@@ -362,17 +363,18 @@ class KnowledgeBase:
         """
         return self._knowledge.seen_by(scope).descriptions.rank(query, limit)
 
-    def excerpt(self, entry_id: str) -> str:
-        """Return the text of an entry as a reader sees it."""
+    def excerpt(self, entry_id: str, *, scope: Scope = ()) -> str:
+        """Return the text of an entry as a reader sees it; nothing if there is no such entry in the scope."""
         entry = self._knowledge.entries.get(entry_id)
-        return entry.text.strip() if entry else ""
+        return entry.text.strip() if entry and is_visible(entry, scope) else ""
 
-    def neighbours(self, match: Match, around: int = 1) -> list[Passage]:
+    def neighbours(self, match: Match, around: int = 1, *, scope: Scope = ()) -> list[Passage]:
         """Return the passage that a match shows with those before and after it, for more of the text than the snippet.
 
-        Empty if the entry has changed since. Of an entry that only L0 found, the first passages.
+        Empty if the entry has changed since, or is not in the scope. Of an entry that only L0 found, the first passages.
         """
         entry = self._knowledge.entries.get(match["entry_id"])
+        entry = entry if entry and is_visible(entry, scope) else None
         passages = self._passages(entry) if entry else []
         shown = match["snippet"].removesuffix("…")
         place = next(
@@ -398,6 +400,9 @@ class KnowledgeBase:
             EmbeddingError: the model fails.
             StoreError: the index cannot be written, or was built with another model and `rebuild` is not set.
         """
+        if self._builder is not None:
+            self._builder.join()
+        self._closed = False
         self._read(self._knowledge.hints)
         if isinstance(self.embedding, embeddings.FastEmbedModel) and self.index is not None:
             self.embedding.load(download=True)
@@ -444,7 +449,7 @@ class KnowledgeBase:
         entries = self._knowledge.entries
         before = None if rebuild else index.contents()
         known = before.digests if before else {}
-        if known and not entries and not allow_empty:
+        if not entries and not allow_empty and (known or (rebuild and _holds_entries(index))):
             raise StoreError(
                 f"{self.folder} has no entries any more; to empty the index, use --allow-empty, or sync(allow_empty=True)"
             )
@@ -462,7 +467,7 @@ class KnowledgeBase:
             stale = [*gone, *(entry_id for entry_id in changed if entry_id in known)]
             index.write(contents, stale, self._points(passages, contents, progress), anew=rebuild)
             if index.embedded:
-                self.remember()
+                self._remember_safely()
         self.index_failure = None
         self._seen = index.version()
         return SyncReport(entries=len(entries), embedded=len(passages), renewed=len(changed), removed=len(gone))
@@ -482,6 +487,8 @@ class KnowledgeBase:
                 window = passages[start : start + EMBED_WINDOW]
                 texts = [_embedded_text(entry, passage, count) for entry, passage in window]
                 vectors = embeddings.embed_documents(self.embedding, texts)
+                if not any(vectors):
+                    embeddings.check_documents(self.embedding)
                 yield [
                     _point(entry, passage, lengths[entry.entry_id], vector, contents)
                     for (entry, passage), vector in zip(window, vectors, strict=True)
@@ -496,7 +503,7 @@ class KnowledgeBase:
                     raise StoreError("the knowledge base was closed while its index was built")
 
     def _tell_unembedded(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
+        for entry in dict.fromkeys(entries):
             message = "the embedding model gave no usable vector for a passage: it is found by its words alone"
             self._knowledge.unembedded.append(Problem(entry.entry_id, None, message))
             logger.warning("%s: %s", entry.entry_id, message)
@@ -551,11 +558,11 @@ class KnowledgeBase:
             raise StoreError("this knowledge base has no index")
         if self.building and self.index.fingerprint() is None:
             raise IndexMissing(self.building)
-        vector = embeddings.embed_query(self.embedding, query)
         if scope and self.index.adopted:
             raise StoreError(
                 "a collection that others made cannot be searched within a scope: build an index of our own"
             )
+        vector = embeddings.embed_query(self.embedding, query)
         visible = self._knowledge.seen_by(scope).entries
         filters = [self._conditions(category, scope) for category in categories]
         try:
@@ -616,10 +623,11 @@ class KnowledgeBase:
 
     def _catch_up(self, index: VectorIndex) -> None:
         """Read the folder again if the index was written, and forget a failed sync if the two are in step."""
-        seen, self._seen = self._seen, index.version()
+        version = index.version()
         try:
-            if self._seen != seen:
+            if version != self._seen:
                 self._read(self._knowledge.hints)
+                self._seen = version
             contents = index.contents()
         except (DocumentError, StoreError) as error:
             logger.warning("L0 of %s is not up to date: %s", self.folder.name, error)
@@ -633,6 +641,12 @@ class KnowledgeBase:
         if fingerprint is None:
             raise IndexMissing(self.index_failure or f"there is no index yet: {INDEX_COMMAND}")
         self._check(fingerprint, dimensions)
+
+    def _remember_safely(self) -> None:
+        try:
+            self.remember()
+        except OSError as error:
+            raise StoreError(f"the settings cannot be written: {error.strerror or error}") from error
 
     def remember(self) -> None:
         """Keep the index, model and fields in the data folder, for later commands and `open`; never a key."""
@@ -768,6 +782,15 @@ def remembered_index(settings: dict[str, Any], data_folder: Path, *, api_key: st
     return EmbeddedIndex(data_folder / "index")
 
 
+def _holds_entries(index: VectorIndex) -> bool:
+    """Say whether an index holds entries, or may: one that cannot be read is not to be emptied by mistake either."""
+    try:
+        contents = index.contents()
+    except StoreError:
+        return True
+    return bool(contents and contents.digests)
+
+
 def _retrieved(
     ranked: Sequence[merging.RankedEntry],
     kept: Sequence[merging.RankedEntry],
@@ -786,8 +809,8 @@ def _digest(entry: Entry) -> str:
 def _embedded_text(entry: Entry, passage: Passage, count: Callable[[str], int]) -> str:
     """Return the passage with its title and headings in front, these cut where they are long."""
     above = " > ".join(dict.fromkeys([entry.title, *passage.heading.split(" > ")])).removesuffix(" > ")
-    while count(above) > HEADING_TOKENS:
-        above = above[: len(above) * HEADING_TOKENS // count(above)]
+    while (tokens := count(above)) > HEADING_TOKENS:
+        above = above[: len(above) * HEADING_TOKENS // tokens]
     return f"{above}\n{passage.text}"
 
 

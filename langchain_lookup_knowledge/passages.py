@@ -48,8 +48,12 @@ def split_passages(entry: Entry, *, size: int, length: Length) -> list[Passage]:
     """
     pieces: list[tuple[str, str]] = []
     used = 0  # the length of the last piece
+    bare: tuple[int, str] | None = None  # a heading without text, and without a passage that it stands above
     path: list[tuple[int, str]] = []
     for level, heading, text in sections(entry.text):
+        if bare and level <= bare[0]:
+            pieces.append(("", bare[1]))
+            used, bare = length(bare[1]), None
         if heading:
             path = [step for step in path if step[0] < level] + [(level, one_line(heading))]
         above = " > ".join(title for _, title in path)
@@ -61,7 +65,11 @@ def split_passages(entry: Entry, *, size: int, length: Length) -> list[Passage]:
             used += measured
         elif body:
             pieces += [(above, piece) for piece in ([body] if measured <= size else _pieces(body, size, length))]
-            used = length(pieces[-1][1])
+            used, bare = length(pieces[-1][1]), None
+        else:
+            bare = (level, above)
+    if bare and bare[1]:
+        pieces.append(("", bare[1]))
     pieces = pieces or [("", entry.title)]
     return [Passage(number, heading, text) for number, (heading, text) in enumerate(pieces)]
 

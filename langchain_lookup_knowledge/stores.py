@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import qdrant_edge
     from qdrant_client import QdrantClient
 
-PAYLOAD_VERSION = 3
+PAYLOAD_VERSION = 4
 SPARSE_VECTORS = ("passage", "entry", "frontmatter")
 CATEGORY_FIELD = "metadata.categories_key"
 ENTRY_FIELD = "metadata.entry_id"
@@ -197,6 +197,7 @@ class EmbeddedIndex:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pointer = folder / "CURRENT"
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._open: _OpenShard | None = None
 
@@ -303,6 +304,8 @@ class EmbeddedIndex:
         generation = self._generation()
         if generation is None:
             raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
+        if self._process != os.getpid():  # whoever held the lock may have stayed with the parent
+            self._process, self._lock = os.getpid(), threading.Lock()
         with self._lock:
             key = (os.getpid(), generation.name)  # the threads of a shard do not follow into a forked child
             if self._open is not None and self._open.key[0] != key[0]:
@@ -639,8 +642,9 @@ class QdrantIndex:
             fields = [ENTRY_FIELD, DIGEST_FIELD, "metadata.passages"]
             records, offset = self.client.scroll(self.collection, limit=1000, offset=offset, with_payload=fields)
             for record in records:
-                payload = (record.payload or {})["metadata"]
-                found[payload["entry_id"], payload["digest"], payload["passages"]] += 1
+                if entry_id := _entry_id(record):  # others may have put points of their own beside ours
+                    payload = cast(dict[str, Any], record.payload)["metadata"]
+                    found[entry_id, payload.get("digest", ""), payload.get("passages", 0)] += 1
             if offset is None:
                 break
         digests = {entry_id: "incomplete" for entry_id, _, _ in found}
@@ -854,12 +858,15 @@ class AdoptedIndex:
         return None
 
     def lock(self) -> AbstractContextManager[None]:
-        raise StoreError(f'the collection "{self._server.collection}" is adopted, so it is read and never written')
+        raise StoreError(self._refusal())
 
     def write(
         self, contents: Contents, removed: Iterable[str], points: Iterable[Sequence[Point]], *, anew: bool = False
     ) -> None:
-        self.lock()
+        raise StoreError(self._refusal())
+
+    def _refusal(self) -> str:
+        return f'the collection "{self._server.collection}" is adopted, so it is read and never written'
 
     def search(self, dense: Sequence[float], text: str, filters: Sequence[Conditions], limit: int) -> Answer:
         from qdrant_client import models  # noqa: PLC0415

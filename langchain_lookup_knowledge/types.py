@@ -141,7 +141,7 @@ class HintEntry(TypedDict):
 
 
 class DescribedEntry(TypedDict):
-    """An entry whose title, keywords or entities share `words` with the query, without a whole term of them in it."""
+    """An entry whose title, keywords or entities share `words` with the query; no whole term of them need stand in it."""
 
     entry_id: str
     title: str

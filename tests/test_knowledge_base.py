@@ -469,3 +469,41 @@ def test_the_neighbours_of_a_match_are_at_hand(folder, tmp_path):
         write_files(folder, {"long.md": "# Long\n\nGone.\n"})
         kb.sync()
         assert kb.neighbours(match) == []
+
+
+def test_an_emptied_folder_does_not_empty_the_index_by_a_rebuild_either(folder, kb):
+    for path in folder.rglob("*.md"):
+        path.unlink()
+    with pytest.raises(StoreError, match="has no entries any more"):
+        kb.sync(rebuild=True)
+    assert len(kb.index.contents().digests) == 3
+    assert kb.sync(rebuild=True, allow_empty=True).entries == 0
+
+
+class OneBadPassage(WordEmbeddings):
+    def embed_documents(self, texts):
+        return [[float("nan")] * 64 if "unusable" in text else self.embed_query(text) for text in texts]
+
+
+def test_a_lone_passage_without_a_usable_vector_is_kept_for_its_words(folder):
+    with KnowledgeBase.open(folder, embedding=OneBadPassage()) as kb:
+        write_files(folder, {"odd.md": "# Odd\n\nunusable zebras.\n"})
+        assert kb.sync().renewed == 1
+        assert "odd.md" in [match["entry_id"] for match in lookup(kb, "zebras")["matches"]]
+
+
+def test_after_close_a_sync_opens_again(folder, kb):
+    kb.close()
+    write_files(folder, {"it/vpn.md": VPN.replace("laptop", "phone")})
+    assert kb.sync().embedded == 1
+
+
+def test_a_sync_waits_for_the_one_in_the_background(folder, embedding):
+    with KnowledgeBase.open(folder, embedding=embedding, background=True) as kb:
+        assert kb.sync().embedded == 0
+        assert kb.health()["index"] == "ok"
+
+
+def test_health_tells_of_an_index_that_is_missing(folder, embedding):
+    with KnowledgeBase.open(folder, embedding=embedding, sync=False) as kb:
+        assert kb.health()["index"] == "missing"

@@ -129,3 +129,12 @@ def test_langchain_qdrant_opens_ours(tmp_path, client):
     condition = models.FieldCondition(key="metadata.categories_key", match=models.MatchValue(value="hr"))
     (document,) = store.similarity_search("install the vpn client", k=1, filter=models.Filter(must=[condition]))
     assert document.metadata["entry_id"] == "hr/leave.md"
+
+
+def test_points_of_others_beside_ours_do_no_harm(folder, client):
+    index = QdrantIndex("", "kb", client=client)
+    with KnowledgeBase.open(folder, index=index, embedding=WordEmbeddings()) as kb:
+        kb.sync()
+        QdrantVectorStore(client, "kb", WordEmbeddings(), vector_name="dense").add_documents(DOCUMENTS)
+        assert kb.sync().embedded == 0
+        assert create_lookup_knowledge_graph(kb, record=None).invoke({"query": "refund"})["l1"]["status"] == "ok"

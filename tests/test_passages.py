@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_lookup_knowledge.documents import Entry
-from langchain_lookup_knowledge.passages import split_passages
+from langchain_lookup_knowledge.passages import Passage, split_passages
 
 SIZE = 300
 
@@ -94,3 +94,10 @@ def test_no_passage_is_too_long_and_no_word_is_lost(text):
 
 def test_many_blocks_take_time_in_proportion():
     assert len(texts("- item of a list\n\n" * 20_000)) > 1000
+
+
+def test_headings_without_text_are_not_lost():
+    found = passages("# Outline\n\n## Refund of damaged goods\n\n## Chargebacks\n")
+    assert "Refund of damaged goods" in found[0].text
+    assert "Chargebacks" in found[0].text
+    assert passages("# Title\n\n## Section\n\nText.\n")[0] == Passage(0, "Title > Section", "Text.")

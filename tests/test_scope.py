@@ -128,12 +128,11 @@ def test_an_adopted_collection_is_not_searched_within_a_scope(folder, embedding)
     from langchain_lookup_knowledge import QdrantIndex
 
     index = QdrantIndex.adopt("", "kb", client=QdrantClient(":memory:"))
-    with KnowledgeBase.open(folder, index=index, embedding=embedding) as kb:
-        result = create_lookup_knowledge_graph(kb, record=None, options=SCOPED).invoke(
-            {"query": "refund"}, config("acme")
-        )
-    assert (result["l1"]["status"], result["retrieval_layer"]) == ("failed", "L0")
-    assert "cannot be searched within a scope" in result["l1"]["reason"]
+    with (
+        KnowledgeBase.open(folder, index=index, embedding=embedding) as kb,
+        pytest.raises(ValueError, match="cannot be searched within a scope"),
+    ):
+        create_lookup_knowledge_graph(kb, record=None, options=SCOPED)
 
 
 @pytest.mark.parametrize("fields", ["tenant", (1,), ("",)])
@@ -221,3 +220,28 @@ def test_two_thousand_lookups_show_nothing_of_another_tenant(tmp_path, caplog):
         tenant = row["retrieval_details"]["scope"]["tenant"]
         assert all(part.startswith(tenant) for part in json.dumps(row).split("CANARY-")[1:])
     assert "CANARY" not in caplog.text
+
+
+def test_a_text_that_changes_hands_during_a_lookup_is_not_shown(folder, kb):
+    write_files(
+        folder, {"acme/a.md": ACME.replace("tenant: acme", "tenant: beta").replace("ACME-SECRET", "NEW-SECRET")}
+    )
+    kb._read(kb._knowledge.hints)
+    assert kb.excerpt("acme/a.md", scope=(("tenant", "acme"),)) == ""
+    assert "NEW-SECRET" in kb.excerpt("acme/a.md", scope=(("tenant", "beta"),))
+
+
+def test_hints_in_a_scope_are_spelt_as_its_own_entries_spell_them(tmp_path):
+    files = {f"public/{i}.md": "---\npublic: true\n---\nText.\n" for i in range(20)}
+    files["b.md"] = "---\nkeywords: [Project FALCON!, AIMS]\ntenant: b\n---\nB.\n"
+    files["c.md"] = "---\nkeywords: [project falcon, Aims]\ntenant: a\n---\nA.\n"
+    with KnowledgeBase.open(write_files(tmp_path / "kb", files), index=None) as kb:
+        hints = kb.hints("project falcon and Aims", scope=(("tenant", "a"),))
+    assert hints["keywords"] == ["project falcon", "Aims"]
+
+
+def test_more_scopes_than_are_kept_do_not_drive_each_other_out_at_once(kb, monkeypatch):
+    monkeypatch.setattr("langchain_lookup_knowledge.knowledge_base.MAX_VIEWS", 2)
+    for tenant in ("acme", "beta", "acme", "gamma"):
+        kb.hints("refund", scope=(("tenant", tenant),))
+    assert list(kb._knowledge.views) == [(("tenant", "beta"),), (("tenant", "gamma"),)]
