@@ -33,7 +33,8 @@ def batches(size):
 
 
 def build_ours(folder, size):
-    from langchain_lookup_knowledge.stores import Contents, EmbeddedIndex, Point
+    from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
+    from langchain_lookup_knowledge.stores import Contents, Point
 
     def points():
         for numbers, rows in batches(size):
@@ -51,7 +52,8 @@ def metadata(number):
 
 
 def open_ours(folder):
-    from langchain_lookup_knowledge.stores import CATEGORY_FIELD, EmbeddedIndex
+    from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
+    from langchain_lookup_knowledge.stores import CATEGORY_FIELD
 
     index = EmbeddedIndex(folder)
     index.warm()

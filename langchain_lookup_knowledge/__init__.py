@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
     from langchain_lookup_knowledge.invocations import hash_query
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
+    from langchain_lookup_knowledge.qdrant_index import QdrantIndex
     from langchain_lookup_knowledge.records import InvocationRecorder, SQLInvocationRecorder
     from langchain_lookup_knowledge.retriever import LookupKnowledgeRetriever
-    from langchain_lookup_knowledge.stores import QdrantIndex
     from langchain_lookup_knowledge.tool import create_lookup_knowledge_tool
     from langchain_lookup_knowledge.types import FrontmatterFields, LookupOptions, LookupResult, Problem
 
@@ -31,7 +31,7 @@ _MODULES = {
     "knowledge_base": ["KnowledgeBase"],
     "records": ["InvocationRecorder", "SQLInvocationRecorder"],
     "retriever": ["LookupKnowledgeRetriever"],
-    "stores": ["QdrantIndex"],
+    "qdrant_index": ["QdrantIndex"],
     "tool": ["create_lookup_knowledge_tool"],
     "types": ["FrontmatterFields", "LookupOptions", "LookupResult", "Problem"],
 }

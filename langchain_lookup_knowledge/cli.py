@@ -269,15 +269,16 @@ def _sync_line(report: "SyncReport") -> str:
 
 def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":
     """Open the knowledge base with what `index` remembered, but for the options given now."""
-    from langchain_lookup_knowledge import knowledge_base  # noqa: PLC0415
+    from langchain_lookup_knowledge.data_folder import find_data_folder, read_settings, remembered_fields  # noqa: PLC0415
+    from langchain_lookup_knowledge.knowledge_base import KnowledgeBase  # noqa: PLC0415
 
-    data_folder = knowledge_base.find_data_folder(arguments.folder, arguments.data_dir)
-    settings = knowledge_base.read_settings(data_folder)
-    return knowledge_base.KnowledgeBase.open(
+    data_folder = find_data_folder(arguments.folder, arguments.data_dir)
+    settings = read_settings(data_folder)
+    return KnowledgeBase.open(
         arguments.folder,
         index=None if getattr(arguments, "no_l1", False) else _index_meant(arguments, settings, data_folder),
         embedding=getattr(arguments, "model", None),
-        fields=replace(knowledge_base.remembered_fields(settings), **_given_fields(arguments)),
+        fields=replace(remembered_fields(settings), **_given_fields(arguments)),
         data_dir=arguments.data_dir,
         sync=sync,
     )
@@ -285,8 +286,8 @@ def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":
 
 def _index_meant(arguments: argparse.Namespace, settings: dict[str, Any], data_folder: Path) -> "VectorIndex":
     """Return the index of the options, or else the remembered one; a server's key is in the environment."""
-    from langchain_lookup_knowledge.knowledge_base import remembered_index  # noqa: PLC0415
-    from langchain_lookup_knowledge.stores import QdrantIndex  # noqa: PLC0415
+    from langchain_lookup_knowledge.data_folder import remembered_index  # noqa: PLC0415
+    from langchain_lookup_knowledge.qdrant_index import QdrantIndex  # noqa: PLC0415
 
     url, collection = getattr(arguments, "url", None), getattr(arguments, "collection", None)
     api_key = os.environ.get("QDRANT_API_KEY")
@@ -336,7 +337,8 @@ def _ask(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from langchain_lookup_knowledge.knowledge_base import KnowledgeBase, find_data_folder, read_settings  # noqa: PLC0415
+    from langchain_lookup_knowledge.data_folder import find_data_folder, read_settings  # noqa: PLC0415
+    from langchain_lookup_knowledge.knowledge_base import KnowledgeBase  # noqa: PLC0415
 
     data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
     index = _index_meant(arguments, read_settings(data_folder), data_folder)
@@ -402,7 +404,7 @@ def _upkeep(recorder: "SQLInvocationRecorder", arguments: argparse.Namespace) ->
 
 def _recorder(arguments: argparse.Namespace) -> "SQLInvocationRecorder | None":
     """Return the records meant, or None, told, where there are none; sets `folder` to the knowledge folder meant."""
-    from langchain_lookup_knowledge.knowledge_base import find_data_folder  # noqa: PLC0415
+    from langchain_lookup_knowledge.data_folder import find_data_folder  # noqa: PLC0415
     from langchain_lookup_knowledge.records import SQLInvocationRecorder  # noqa: PLC0415
 
     if arguments.kb and arguments.folder:

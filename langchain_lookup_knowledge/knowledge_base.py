@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,13 +14,21 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit, urlunsplit
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, lints, merging
 from langchain_lookup_knowledge.breaker import CircuitBreaker
+from langchain_lookup_knowledge.data_folder import (
+    find_data_folder,
+    given_data_folder,
+    make_data_folder,
+    read_settings,
+    remembered_fields,
+    remembered_index,
+    without_secrets,
+)
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
 from langchain_lookup_knowledge.documents import TOOL_FOLDERS, Entry, category_key, read_documents, read_folder
 from langchain_lookup_knowledge.errors import (
@@ -34,6 +41,7 @@ from langchain_lookup_knowledge.errors import (
 )
 from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.passages import Passage, split_passages
+from langchain_lookup_knowledge.qdrant_index import QdrantIndex
 from langchain_lookup_knowledge.scope import PUBLIC, Scope, is_public, is_visible
 from langchain_lookup_knowledge.stores import (
     ATTRIBUTE_FIELD,
@@ -42,10 +50,8 @@ from langchain_lookup_knowledge.stores import (
     PAYLOAD_VERSION,
     REBUILD_COMMAND,
     Contents,
-    EmbeddedIndex,
     Fingerprint,
     Point,
-    QdrantIndex,
     VectorIndex,
     write_durably,
 )
@@ -62,7 +68,6 @@ from langchain_lookup_knowledge.types import (
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
-DATA_FOLDER = ".lookup-knowledge"
 PASSAGE_TOKENS = 200
 """Most tokens of a passage. With its title and headings it stays under 256, where the default model stops reading."""
 HEADING_TOKENS = 50
@@ -214,7 +219,7 @@ class KnowledgeBase:
         Raises:
             DocumentError: the data folder cannot be made.
         """
-        data_folder = _given_data_folder(data_dir, make=True)
+        data_folder = given_data_folder(data_dir, make=True)
         kb = cls._assembled(data_folder, data_folder, index, embedding, fields, list(documents))
         kb._start(sync=True, background=False, progress=progress)
         return kb
@@ -654,7 +659,7 @@ class KnowledgeBase:
         if isinstance(self.embedding, embeddings.FastEmbedModel):
             settings["embedding"] = self.embedding.model_name
         if isinstance(self.index, QdrantIndex):
-            settings["index"] = {"url": _without_secrets(self.index.url), "collection": self.index.collection}
+            settings["index"] = {"url": without_secrets(self.index.url), "collection": self.index.collection}
         make_data_folder(self.data_folder)
         write_durably(self.data_folder / "settings.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
 
@@ -685,101 +690,6 @@ _MODEL_ADVICE = (
     "the default model does not know, so they are found by their words alone: name a multilingual model, such as "
     'embedding="sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"'
 )
-
-
-def find_data_folder(
-    folder: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None, *, make: bool = True
-) -> Path:
-    """Return the data folder of a knowledge folder, in the user's cache if that folder is read-only.
-
-    `make` makes it if need be.
-
-    Raises:
-        DocumentError: there is no such knowledge folder, or `data_dir` cannot be made.
-    """
-    root = Path(folder).expanduser().absolute()
-    if not root.is_dir():
-        raise DocumentError(f"{root} is not a folder: give the folder that holds the Markdown files")
-    if data_dir is not None:
-        return _given_data_folder(data_dir, make)
-    usual = root / DATA_FOLDER
-    if _is_writable(usual) if make else usual.is_dir():
-        return usual
-    from platformdirs import user_cache_path  # noqa: PLC0415
-
-    place = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
-    fallback = user_cache_path("lookup-knowledge") / place
-    if make and not _is_writable(fallback):
-        raise DocumentError(f"neither {usual} nor {fallback} can be written: choose a data folder with data_dir")
-    return fallback
-
-
-def _given_data_folder(data_dir: str | os.PathLike[str], make: bool) -> Path:
-    chosen = Path(data_dir).expanduser().absolute()
-    if make and not _is_writable(chosen):
-        raise DocumentError(f"the data folder {chosen} cannot be written: choose another with data_dir")
-    return chosen
-
-
-def _is_writable(folder: Path) -> bool:
-    """Say whether the data folder can be made and written; permissions alone do not tell on a read-only mount."""
-    try:
-        make_data_folder(folder)
-        probe = folder / f".probe-{uuid.uuid4().hex}"
-        probe.touch()
-        probe.unlink()
-    except OSError:
-        return False
-    return True
-
-
-def make_data_folder(folder: Path) -> None:
-    """Make the data folder, with a `.gitignore` that keeps it out of version control."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", "utf-8")
-
-
-def read_settings(data_folder: Path) -> dict[str, Any]:
-    """Return what `KnowledgeBase.remember` kept, or nothing.
-
-    Raises:
-        DocumentError: the file is damaged.
-    """
-    path = data_folder / "settings.json"
-    try:
-        settings = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise DocumentError(f"{path} cannot be read: delete it and run `lookup-knowledge index` again") from error
-    if not isinstance(settings, dict):
-        raise DocumentError(f"{path} does not hold settings: delete it and run `lookup-knowledge index` again")
-    return settings
-
-
-def _without_secrets(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def remembered_fields(settings: dict[str, Any]) -> FrontmatterFields:
-    """Return the field mapping kept in the settings, or the default one."""
-    try:
-        return FrontmatterFields(**settings.get("fields", {}))
-    except (TypeError, ValueError) as error:
-        raise DocumentError(f"settings.json holds a field mapping that cannot be used ({error}): delete it") from error
-
-
-def remembered_index(settings: dict[str, Any], data_folder: Path, *, api_key: str | None = None) -> VectorIndex:
-    """Return the index kept in the settings, or the embedded one."""
-    if "index" in settings:
-        try:
-            return QdrantIndex(**settings["index"], api_key=api_key)
-        except TypeError as error:
-            raise DocumentError("settings.json holds an index that cannot be used: delete it") from error
-    return EmbeddedIndex(data_folder / "index")
 
 
 def _holds_entries(index: VectorIndex) -> bool:

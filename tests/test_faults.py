@@ -25,7 +25,7 @@ from langchain_lookup_knowledge import (
     create_lookup_knowledge_graph,
 )
 from langchain_lookup_knowledge.breaker import CircuitBreaker
-from langchain_lookup_knowledge.stores import EmbeddedIndex
+from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
 
 BUDGET = 0.3
 MARGIN = 0.5

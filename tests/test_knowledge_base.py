@@ -18,7 +18,7 @@ from langchain_lookup_knowledge import (
     StoreError,
     create_lookup_knowledge_graph,
 )
-from langchain_lookup_knowledge.knowledge_base import read_settings
+from langchain_lookup_knowledge.data_folder import read_settings
 
 
 def top(kb, query):

@@ -15,6 +15,8 @@ ORDER = [
     ["hints", "descriptions", "filters", "passages", "scope", "spool", "database"],
     ["merging", "lints"],
     ["embeddings", "stores", "records", "rendering", "charts"],
+    ["embedded_index", "qdrant_index"],
+    ["data_folder"],
     ["knowledge_base", "history"],
     ["tracing"],
     ["graph"],
@@ -24,10 +26,10 @@ ORDER = [
 ]
 OWNERS = {
     "fastembed": {"embeddings"},
-    "qdrant_edge": {"stores"},
-    "qdrant_client": {"stores"},
-    "httpx": {"stores"},
-    "grpc": {"stores"},
+    "qdrant_edge": {"stores", "embedded_index"},
+    "qdrant_client": {"qdrant_index"},
+    "httpx": {"qdrant_index"},
+    "grpc": {"qdrant_index"},
     "sqlalchemy": {"records", "database", "history"},
     "psycopg": set(),
     "starlette": {"inspector"},

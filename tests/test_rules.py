@@ -1,7 +1,8 @@
 """The eight rules of the product, each by its title, through the compiled graph with Qdrant Edge and SQLite."""
 
 from langchain_lookup_knowledge import LookupOptions, SQLInvocationRecorder, create_lookup_knowledge_graph
-from langchain_lookup_knowledge.stores import CATEGORY_FIELD, EmbeddedIndex
+from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
+from langchain_lookup_knowledge.stores import CATEGORY_FIELD
 
 
 class WatchedIndex(EmbeddedIndex):

@@ -14,8 +14,9 @@ from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import QdrantIndex, StoreError
 from langchain_lookup_knowledge.deadlines import call_with_deadline
+from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
 from langchain_lookup_knowledge.errors import IndexMissing, StoreTimeout, StoreUnreachable
-from langchain_lookup_knowledge.stores import CATEGORY_FIELD, Contents, EmbeddedIndex, Point, _by_filter
+from langchain_lookup_knowledge.stores import CATEGORY_FIELD, Contents, Point, by_filter
 
 FINGERPRINT = {"model": "m", "dimensions": 4, "passage_tokens": 200, "payload": 1}
 
@@ -133,7 +134,7 @@ def test_points_of_others_are_left_out(index, payload):
 
 
 def test_scores_that_are_no_numbers_are_left_out():
-    (ranked,) = _by_filter(1, ["dense"], [[("a", "one", float("nan")), ("b", "two", 0.5)]])
+    (ranked,) = by_filter(1, ["dense"], [[("a", "one", float("nan")), ("b", "two", 0.5)]])
     assert found(ranked, "dense") == ["two"]
 
 
@@ -220,7 +221,7 @@ def test_writing_anew_starts_from_nothing(index):
 
 READER = """
 import sys, pathlib
-from langchain_lookup_knowledge.stores import EmbeddedIndex
+from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
 folder, stop = map(pathlib.Path, sys.argv[1:])
 lookups = 0
 while not stop.exists():
