@@ -184,6 +184,7 @@ def locked(cluster):
     return other.close
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("query", ["refund", "laptop"], ids=["hinted", "unhinted"])
 @pytest.mark.parametrize("fault", [stopped, frozen, locked], ids=lambda fault: fault.__name__)

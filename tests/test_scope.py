@@ -196,6 +196,7 @@ def ways_in(kb, recorder, options):
     return [lambda query, config: graph.invoke({"query": query}, config), call, stream, awaited, retrieve]
 
 
+@pytest.mark.slow
 def test_two_thousand_lookups_show_nothing_of_another_tenant(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     rng, embedding = random.Random(7), WordEmbeddings()
