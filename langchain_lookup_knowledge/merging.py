@@ -58,24 +58,32 @@ class RankedEntry(NamedTuple):
 
 
 def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[RankedEntry]:
-    """Return the entries of ranked lists, best first, by a weighted sum of its scores, each relative to the best of its list.
+    """Return the entries of ranked lists, best first, by a weighted sum of their scores, each relative to its list.
 
-    `score = sum(weight * score / best score in the list) / sum(weights)`, 0 to 1, over the four lists, with 0 for a list that
-    does not have the entry; of its passages in a list, the best counts. A convex combination of scores ranks better than
-    reciprocal ranks (Bruch, Gai and Ingber, ACM TOIS 2023; benchmarks/quality.py shows both). The passage shown is the
+    `score = sum(weight * (score - floor) / (best - floor)) / sum(weights)`, 0 to 1, over the four lists, with 0 for a list that
+    does not have the entry; of its passages in a list, the best counts. The floor of a BM25 list is 0, that of the dense one
+    its lowest cosine, if above 0: models differ in the range their cosines lie in. A convex combination of scores ranks better
+    than reciprocal ranks (Bruch, Gai and Ingber, ACM TOIS 2023; benchmarks/quality.py shows both). The passage shown is the
     entry's best in the first of "dense", "passage", "entry", "frontmatter" that has one. Ties are broken by entry id.
     """
     scores: dict[str, float] = defaultdict(float)
     best = {name: _best_by_entry(lists.get(name, ())) for name in LIST_WEIGHTS}
     for name, hits in best.items():
         top = max((hit.score for hit in hits.values()), default=0.0)
+        floor = max(0.0, min((hit.score for hit in lists.get(name, ())), default=0.0)) if name == "dense" else 0.0
         for entry_id, hit in hits.items():
-            scores[entry_id] += LIST_WEIGHTS[name] * max(0.0, hit.score / top) if top > 0 else 0.0
+            scores[entry_id] += LIST_WEIGHTS[name] * _relative(hit.score, floor, top)
     total = sum(LIST_WEIGHTS.values())
     shown = {**best["frontmatter"], **best["entry"], **best["passage"], **best["dense"]}
     dense = best["dense"]
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))
     return [RankedEntry(i, scores[i] / total, dense[i].score if i in dense else None, shown[i].point_id) for i in order]
+
+
+def _relative(score: float, floor: float, top: float) -> float:
+    if top <= floor:
+        return float(top > 0)
+    return max(0.0, (score - floor) / (top - floor))
 
 
 def _best_by_entry(hits: Sequence[Hit]) -> dict[str, Hit]:

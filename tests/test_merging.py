@@ -43,13 +43,23 @@ def excerpt(entry_id):
     return f"text of {entry_id}"
 
 
-def test_fusion_is_the_weighted_sum_of_scores_relative_to_the_best_of_each_list():
-    fused = fuse({"dense": [hit("a", 0.6), hit("b", 0.3)], "entry": [hit("b", 12.0)], "frontmatter": [hit("a", 7.0)]})
+def test_fusion_is_the_weighted_sum_of_scores_relative_to_each_list():
+    dense = [hit("a", 0.6), hit("b", 0.3), hit("c", 0.2)]
+    fused = fuse({"dense": dense, "entry": [hit("b", 12.0), hit("c", 3.0)], "frontmatter": [hit("a", 7.0)]})
     assert {entry.entry_id: entry.score for entry in fused} == {
         "a": pytest.approx((2.0 + 0.3) / 3.8, abs=1e-6),
-        "b": pytest.approx((2.0 * 0.5 + 1.0) / 3.8, abs=1e-6),
+        "b": pytest.approx((2.0 * 0.25 + 1.0) / 3.8, abs=1e-6),
+        "c": pytest.approx(0.25 / 3.8, abs=1e-6),
     }
-    assert [entry.entry_id for entry in fused] == ["a", "b"]
+    assert [entry.entry_id for entry in fused] == ["a", "b", "c"]
+
+
+def test_the_range_in_which_a_model_has_its_cosines_does_not_matter():
+    entry = [hit("c", 9.0), hit("b", 6.0), hit("a", 3.0)]
+    wide = fuse({"dense": [hit("a", 0.7), hit("b", 0.4), hit("c", 0.1)], "entry": entry})
+    narrow = fuse({"dense": [hit("a", 0.87), hit("b", 0.84), hit("c", 0.81)], "entry": entry})
+    assert [round(found.score, 6) for found in wide] == [round(found.score, 6) for found in narrow]
+    assert [found.entry_id for found in wide] == [found.entry_id for found in narrow] == ["a", "b", "c"]
 
 
 def test_similarities_of_zero_or_less_add_nothing():
