@@ -373,6 +373,11 @@ def test_details_too_large_lose_the_least_important_first(recorder, size):
     assert titles
 
 
+def test_a_record_too_large_keeps_its_scope_and_options():
+    kept = capped(details_of(100_000) | {"scope": {"tenant": "acme"}, "options": {"k": 3}})
+    assert (kept["truncated"], kept["scope"], kept["options"]) == (True, {"tenant": "acme"}, {"k": 3})
+
+
 def test_details_of_any_shape_are_capped():
     for details in (
         {"l1": "x" * 10**6},
