@@ -1,4 +1,4 @@
-"""From a folder of Markdown files to entries. Nothing but hidden files and the folders of tools is dropped without a problem."""
+"""From a folder of Markdown files to entries. Nothing but hidden files and tool folders is dropped without a problem."""
 
 import json
 import os
