@@ -220,14 +220,14 @@ class _Scan:
         yield from self._unclosed()
 
     def _after(self, closer: str, position: int, *, past: bool = True) -> int | None:
-        """Return where a closer ends, or begins; what is not found once is not sought again."""
+        """Return where a closer, in any case, ends or begins; what is not found once is not sought again."""
         if closer in self._missing:
             return None
-        at = self._text.find(closer, position)
-        if at < 0:
+        found = re.compile(re.escape(closer), re.IGNORECASE | re.ASCII).search(self._text, position)
+        if found is None:
             self._missing.add(closer)
             return None
-        return at + len(closer) if past else at
+        return found.end() if past else found.start()
 
     def _after_fence(self, found: re.Match[str]) -> int:
         """Return the end of a fenced block; in a list, where it is indented, it ends at the latest with the list item."""

@@ -1,6 +1,7 @@
 """The command `lookup-knowledge`; the only module that reads argv and prints."""
 
 import argparse
+import codecs
 import io
 import json
 import os
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         status: int = arguments.run(arguments)
+        sys.stdout.flush()  # or a closed pipe would be met after the end
     except (LookupKnowledgeError, ValueError) as error:
         print(f"lookup-knowledge: {error}", file=sys.stderr)
         return USAGE
@@ -226,16 +228,16 @@ def _count(text: str) -> int:
 
 
 def _moment(text: str) -> datetime:
-    if ago := re.fullmatch(r"(\d{1,6})([dhm])", text):
-        unit = {"d": "days", "h": "hours", "m": "minutes"}[ago[2]]
-        return datetime.now(UTC) - timedelta(**{unit: int(ago[1])})
     try:
+        if ago := re.fullmatch(r"(\d{1,6})([dhm])", text):
+            unit = {"d": "days", "h": "hours", "m": "minutes"}[ago[2]]
+            return datetime.now(UTC) - timedelta(**{unit: int(ago[1])})
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time: write 2026-01-31, 2026-01-31T12:00, 7d or 12h"
         ) from error
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _port(text: str) -> int:
@@ -284,6 +286,16 @@ def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":
     )
 
 
+def _look(arguments: argparse.Namespace) -> "KnowledgeBase":
+    """Read the folder as it is indexed, and write nothing."""
+    from langchain_lookup_knowledge.data_folder import find_data_folder, read_settings  # noqa: PLC0415
+    from langchain_lookup_knowledge.knowledge_base import KnowledgeBase  # noqa: PLC0415
+
+    data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
+    index = _index_meant(arguments, read_settings(data_folder), data_folder)
+    return KnowledgeBase.look(arguments.folder, index=index, data_dir=arguments.data_dir)
+
+
 def _index_meant(arguments: argparse.Namespace, settings: dict[str, Any], data_folder: Path) -> "VectorIndex":
     """Return the index of the options, or else the remembered one; a server's key is in the environment."""
     from langchain_lookup_knowledge.data_folder import remembered_index  # noqa: PLC0415
@@ -310,6 +322,12 @@ def _given_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     return given | {name: value for name, value in kept.items() if value is not None}
 
 
+def _print_json(value: Any) -> None:
+    """Print JSON, in ASCII where standard output does not take every character."""
+    is_utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
+    print(json.dumps(value, ensure_ascii=not is_utf8, indent=2))
+
+
 def _print_problems(kb: "KnowledgeBase") -> None:
     for problem in kb.problems:
         print(f"note: {problem}", file=sys.stderr)
@@ -330,25 +348,20 @@ def _ask(arguments: argparse.Namespace) -> int:
             {"query": arguments.query}, {"configurable": scope}
         )
     if arguments.json:
-        print(json.dumps(result, ensure_ascii=False, indent=2))
+        _print_json(result)
     else:
         print(render(result, options.max_chars))
     return DONE if result["matches"] else NOTHING_FOUND
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from langchain_lookup_knowledge.data_folder import find_data_folder, read_settings  # noqa: PLC0415
-    from langchain_lookup_knowledge.knowledge_base import KnowledgeBase  # noqa: PLC0415
-
-    data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
-    index = _index_meant(arguments, read_settings(data_folder), data_folder)
-    with KnowledgeBase.look(arguments.folder, index=index, data_dir=arguments.data_dir) as kb:
+    with _look(arguments) as kb:
         report, problems, lints = kb.load_report, kb.problems, kb.lints()
     if arguments.json:
         counts = {"seen": report.seen, "loaded": report.loaded}
         lists = {"skipped": report.skipped, "problems": problems, "lints": lints}
         shown = counts | {name: [asdict(problem) for problem in found] for name, found in lists.items()}
-        print(json.dumps(shown, ensure_ascii=False, indent=2))
+        _print_json(shown)
     else:
         for problem in (*problems, *lints):
             print(problem)
@@ -365,7 +378,10 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         figures = evaluation.evaluate(kb, questions)
     if arguments.plot:
         evaluation.plot(figures, arguments.plot)
-    print(json.dumps(figures, ensure_ascii=False, indent=2) if arguments.json else "\n".join(evaluation.table(figures)))
+    if arguments.json:
+        _print_json(figures)
+    else:
+        print("\n".join(evaluation.table(figures)))
     return DONE
 
 
@@ -386,7 +402,7 @@ def _invocations(arguments: argparse.Namespace) -> int:
         if waiting := recorder.waiting():
             print(f"note: calls that wait until the database takes them: {waiting}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        _print_json(rows)
     else:
         print("\n".join(map(_line, rows)) or "no such call has been recorded")
     return DONE if rows else NOTHING_FOUND
@@ -414,7 +430,9 @@ def _recorder(arguments: argparse.Namespace) -> "SQLInvocationRecorder | None":
         return SQLInvocationRecorder(arguments.db)
     data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
     recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
-    if not (data_folder / "invocations.db").exists() and not recorder.waiting():
+    if (
+        not recorder.waiting() and not (data_folder / "invocations.db").exists()
+    ):  # what waits is brought there meanwhile
         print(f"no call has been recorded in {data_folder}", file=sys.stderr)
         return None
     return recorder
@@ -433,7 +451,8 @@ def _inspector(arguments: argparse.Namespace) -> "Iterator[Inspector | None]":
         yield None
         return
     opener = (lambda: _open(arguments, sync=True)) if arguments.folder else None
-    inspector = Inspector(History(recorder, _scope(arguments.scope)), opener)
+    looker = (lambda: _look(arguments)) if arguments.folder else None
+    inspector = Inspector(History(recorder, _scope(arguments.scope)), opener, looker)
     try:
         yield inspector
     finally:
@@ -486,7 +505,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     if arguments.json:
         listed = [{"query": row["query"], "invocation_id": row["id"], "changes": changed} for row, changed in found]
         figures = {"queries": len(rows), "changed": len(found), "left_out": left_out, "changes": listed}
-        print(json.dumps(figures, ensure_ascii=False, indent=2))
+        _print_json(figures)
     else:
         for row, changed in found:
             print("\n  ".join([repr(_one_line(row["query"])), *map(_printable, replay.told(changed))]))
@@ -515,10 +534,13 @@ def _mcp(arguments: argparse.Namespace) -> int:
             server.run("stdio")
             return DONE
         host, port = arguments.http
-        print(f"serving {kb.folder.name!r} at http://{host}:{port}/mcp", file=sys.stderr)
-        if host not in ("127.0.0.1", "localhost", "::1"):
-            print("note: whoever reaches this address can read the knowledge base", file=sys.stderr)
-        mcp_server.serve_http(server, host, port)
+
+        def started(url: str) -> None:
+            print(f"serving {kb.folder.name!r} at {url}", file=sys.stderr)
+            if host not in ("127.0.0.1", "localhost", "::1"):
+                print("note: whoever reaches this address can read the knowledge base", file=sys.stderr)
+
+        mcp_server.serve_http(server, host, port, started=started)
     return DONE
 
 

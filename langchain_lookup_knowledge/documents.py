@@ -1,13 +1,15 @@
-"""From a folder of Markdown files to entries. Nothing is dropped without a problem."""
+"""From a folder of Markdown files to entries. Nothing but hidden files and tool folders is dropped without a problem."""
 
 import json
 import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 from langchain_core.documents import Document
 
@@ -29,6 +31,7 @@ MAX_FILE_BYTES = 10_000_000
 MAX_FILES = 100_000
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
+_PLAIN = (str, int, float, date, list, tuple, dict)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
 _HEADING_ID = re.compile(r"\s*\{[:#][^{}]*\}\s*$")
@@ -45,7 +48,7 @@ class Entry:
     entities: tuple[str, ...]
     text: str
     attributes: tuple[tuple[str, str], ...] = ()
-    """The other keys of the frontmatter, in small letters, each with its value or with one of them."""
+    """The keys of the frontmatter, in small letters, each with its value or with one of them."""
 
     @property
     def description(self) -> str:
@@ -90,10 +93,9 @@ def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], L
 def read_documents(documents: Iterable[Document], fields: FrontmatterFields) -> tuple[list[Entry], LoadReport]:
     """Return an entry for each LangChain document, its metadata read as frontmatter, and what became of each.
 
-    The entry id is the document's `source`, else its id, else its place; a second one of the same source gets "#2". Metadata
-    without any of the fields leaves the frontmatter of the text itself, if it has one, to be read.
+    The entry id is the document's `source`, else its id, else its place; a second one of the same source gets "#2". Where the
+    text has frontmatter of its own, the metadata come before it, key by key.
     """
-    wanted = {key.casefold() for key in (*fields.title, *fields.keywords, *fields.category, *fields.entities)}
     entries: dict[str, Entry] = {}
     skipped: list[Problem] = []
     problems: list[Problem] = []
@@ -102,12 +104,8 @@ def read_documents(documents: Iterable[Document], fields: FrontmatterFields) -> 
         source = one_line(str(document.metadata.get("source") or document.id or f"document-{place}"))
         counts[source] += 1
         name = source if counts[source] == 1 else f"{source}#{counts[source]}"
-        header = {key: value for key, value in document.metadata.items() if str(key).casefold() in wanted}
-        text = document.page_content
-        if header:
-            text = f"---\n{json.dumps(header, ensure_ascii=False, default=str)}\n---\n{text}"  # JSON is YAML
         try:
-            entries[name] = _read_entry(name, text, fields, problems)
+            entries[name] = _read_entry(name, document.page_content, fields, problems, document.metadata)
         except _Skipped as reason:
             skipped.append(Problem(name, reason.line, f"skipped: {reason}"))
             problems.append(skipped[-1])
@@ -186,13 +184,21 @@ def _decode(data: bytes) -> str:
         raise _Skipped(f"not {error.encoding} at byte {error.start}: save the file as UTF-8", line) from error
 
 
-def _read_entry(name: str, written: str, fields: FrontmatterFields, problems: list[Problem]) -> Entry:
+def _read_entry(
+    name: str,
+    written: str,
+    fields: FrontmatterFields,
+    problems: list[Problem],
+    metadata: Mapping[str, Any] | None = None,
+) -> Entry:
     text = clean(written, keep=ZERO_WIDTH_SPACE)
     if len(text) < len(written) and (found := suspicious(written)):
         problems.append(Problem(name, None, f"hidden characters are removed ({', '.join(found)}): {SUSPICION}"))
     if not text.strip():
         problems.append(Problem(name, None, "the file is empty"))
     header, body = Frontmatter.read(name, text, problems)
+    if metadata:
+        header = header.under(_from_metadata(name, metadata, problems))
     if fields.skip_drafts and (field := header.is_draft()):
         raise _Skipped(f"a draft ({field}): remove that field, or set skip_drafts=False")
     body = visible_text(body.replace(ZERO_WIDTH_SPACE, ""))
@@ -204,8 +210,16 @@ def _read_entry(name: str, written: str, fields: FrontmatterFields, problems: li
         categories=header.values(fields.category) or (("/".join(folders),) if folders else ()),
         entities=tuple(text for text in header.values(fields.entities) if not text.startswith("/")),
         text=body,
-        attributes=header.attributes((*fields.title, *fields.keywords, *fields.category, *fields.entities)),
+        attributes=header.attributes(),
     )
+
+
+def _from_metadata(name: str, metadata: Mapping[str, Any], problems: list[Problem]) -> Frontmatter:
+    """Return the plain values, lists and mappings of a document's metadata as frontmatter."""
+    plain = {key: value for key, value in metadata.items() if isinstance(value, _PLAIN)}
+    written = json.dumps(plain, ensure_ascii=False, default=str, skipkeys=True)  # JSON is YAML
+    header, _ = Frontmatter.read(name, clean(f"---\n{written}\n---\n", keep=ZERO_WIDTH_SPACE), problems)
+    return header
 
 
 def _first_heading(text: str) -> str | None:

@@ -17,7 +17,7 @@ MAX_HEADER_CHARS = 100_000
 MAX_VALUES = 1000
 """Most keywords, categories or entities of an entry."""
 MAX_ATTRIBUTES = 100
-"""Most values of other keys that are kept, for scopes."""
+"""Most values that are kept for scopes."""
 MAX_VALUE_CHARS = 200
 """Most characters of a title, keyword, category or entity."""
 SUSPICION = "somebody may have meant to deceive"
@@ -117,17 +117,26 @@ class Frontmatter:
             self._report(None, f"{fields}: {len(fitting)} values; those after the first {MAX_VALUES} are ignored")
         return tuple(fitting[:MAX_VALUES])
 
-    def attributes(self, known: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        """Return the short plain values of the other keys, the first `MAX_ATTRIBUTES`."""
-        left_out = {key.casefold() for key in known}
-        found: dict[tuple[str, str], None] = {}
-        for key, node in self._nodes.items():
-            scalars = node.value if isinstance(node, yaml.SequenceNode) else [node]
-            for scalar in scalars if key not in left_out else ():
-                value = one_line(scalar.value) if isinstance(scalar, yaml.ScalarNode) else ""
-                if 0 < len(value) <= MAX_VALUE_CHARS:
-                    found[one_line(key), value] = None
-        return tuple(found)[:MAX_ATTRIBUTES]
+    def attributes(self) -> tuple[tuple[str, str], ...]:
+        """Return the plain values of all keys, those of lists last: the first `MAX_ATTRIBUTES`.
+
+        A value longer than `MAX_VALUE_CHARS` is text, such as a description, and none of them.
+        """
+        lists = [(key, node.value) for key, node in self._nodes.items() if isinstance(node, yaml.SequenceNode)]
+        written = [*self._nodes.items(), *((key, item) for key, items in lists for item in items)]
+        scalars = ((key, node) for key, node in written if isinstance(node, yaml.ScalarNode) and not _is_null(node))
+        values = dict.fromkeys((one_line(key), one_line(node.value)) for key, node in scalars)
+        found = [(key, value) for key, value in values if 0 < len(value) <= MAX_VALUE_CHARS]
+        if len(found) > MAX_ATTRIBUTES:
+            self._report(None, f"{len(found)} values in all; no scope sees those after the first {MAX_ATTRIBUTES}")
+        return tuple(found[:MAX_ATTRIBUTES])
+
+    def under(self, other: "Frontmatter") -> "Frontmatter":
+        """Return this frontmatter with the keys of another in place of its own."""
+        both = Frontmatter(self._name, self._problems)
+        both._nodes = self._nodes | other._nodes
+        both._first_line = self._first_line
+        return both
 
     def is_draft(self) -> str | None:
         """Return the field that says that the author does not want the file shown yet, if there is one."""
@@ -172,8 +181,11 @@ class Frontmatter:
             return ""
         if found := suspicious(node.value):
             self._report(node, f"{key}: hidden characters are removed ({', '.join(found)}): {SUSPICION}")
-        is_null = not node.style and node.value in _NULLS  # plain style is None in one YAML loader, "" in the other
-        return "" if is_null else str(node.value)
+        return "" if _is_null(node) else str(node.value)
+
+
+def _is_null(node: yaml.ScalarNode) -> bool:
+    return not node.style and node.value in _NULLS  # plain style is None in one YAML loader, "" in the other
 
 
 def _values(written: Iterable[str], key: str) -> list[str]:

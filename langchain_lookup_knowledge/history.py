@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from langchain_lookup_knowledge.errors import RecordError
+from langchain_lookup_knowledge.invocations import is_hashed
 from langchain_lookup_knowledge.records import (
     DETAIL_FACTS,
     SQLInvocationRecorder,
@@ -27,6 +28,7 @@ SHOWN_CHARS = 300
 DETAILED_ROWS = 10_000
 """Newest lookups whose matches and terms are counted one by one: their JSON has to be read row by row."""
 MAX_WEAK_QUERIES = 500
+ANSWERED = ("ok", "no_match")
 L1_FAILED = ("failed", "timeout", "unavailable")
 
 _COLUMNS = tool_invocation.c
@@ -116,9 +118,10 @@ class History:
         unit, characters = _unit(first, last)
         rows = self._rows(self._counts(selection, characters))
         durations = self._facts(selection, "duration_ms").c.duration_ms
+        known = durations.is_not(None)  # an older table had none
         place = sa.func.row_number().over(order_by=durations).label("place")
-        ranked = sa.select(durations, place).subquery().c
-        total = sum(row.times for row in rows)
+        ranked = sa.select(durations, place).where(known).subquery().c
+        ((total,),) = self._rows(sa.select(sa.func.count(durations)))
         wanted = {"median": (total + 1) // 2, "p95": math.ceil(0.95 * total)}
         found = self._rows(sa.select(ranked.place, ranked.duration_ms).where(ranked.place.in_(wanted.values())))
         latency = {row.place: row.duration_ms for row in found}
@@ -154,23 +157,23 @@ class History:
         return found[0] if found else None
 
     def newest_answers(self, limit: int) -> tuple[list[Invocation], int]:
-        """Return the newest lookup of each of the newest `limit` distinct queries, and how many queries were left out.
+        """Return the newest lookup of each of the newest `limit` distinct queries in a scope, and how many were left out.
 
-        A query is left out of which no lookup can be held against another: L1 failed each time, it was refused, or only
-        its hash was kept.
+        A query is left out of which no lookup `can_be_compared`.
         """
-        names = ("id", "query", "created_at", "status", "l1_status", "level")
+        names = ("id", "query", "created_at", "status", "l1_status", "level", "scope")
         facts = self._facts(Selection(), *names, materialized=False).c
-        answered = facts.status.in_(("ok", "no_match")) & facts.l1_status.not_in(L1_FAILED) & facts.level.is_not(None)
+        answered = facts.status.in_(ANSWERED) & facts.l1_status.not_in(L1_FAILED) & facts.level.is_not(None)
         fit = answered & facts.query.not_like("sha256:" + 64 * "_")
         order = (facts.created_at.desc(), facts.id.desc())
-        number = sa.func.row_number().over(partition_by=facts.query, order_by=order).label("number")
+        number = sa.func.row_number().over(partition_by=(facts.query, facts.scope), order_by=order).label("number")
         ranked = sa.select(facts.id, facts.created_at, number).where(fit).subquery().c
         newest = sa.select(ranked.id).where(ranked.number == 1)
         rows = self._rows(newest.order_by(ranked.created_at.desc(), ranked.id.desc()).limit(limit))
-        distinct = facts.query.distinct()
-        ((asked, usable),) = self._rows(
-            sa.select(sa.func.count(distinct), sa.func.count(sa.case((fit, facts.query)).distinct()))
+        pairs = sa.select(facts.query, facts.scope).where(facts.query.is_not(None)).distinct()
+        asked, usable = (
+            self._rows(sa.select(sa.func.count()).select_from(chosen.subquery()))[0][0]
+            for chosen in (pairs, pairs.where(fit))
         )
         ids = [row.id for row in rows]
         found = [row for start in range(0, len(ids), 500) for row in self._invocations(ids[start : start + 500])]
@@ -206,10 +209,10 @@ class History:
         used = sa.select(facts.category, fired, relaxed).where(facts.category.is_not(None)).group_by(facts.category)
         return self._dicts(used.order_by(relaxed.desc(), fired.desc(), facts.category).limit(100))
 
-    def found_entries(self, selection: Selection) -> dict[str, int]:
-        """Return how often each entry was among the matches, in the newest `DETAILED_ROWS` selected lookups."""
+    def found_entries(self, selection: Selection) -> set[str]:
+        """Return the entries that were among the matches, in the newest `DETAILED_ROWS` selected lookups."""
         entry_id = self._items(selection, "matches", "entry_id")["entry_id"]
-        return dict(map(tuple, self._rows(sa.select(entry_id, sa.func.count()).group_by(entry_id))))
+        return {row[0] for row in self._rows(sa.select(entry_id).distinct())}
 
     def common_terms(self, selection: Selection) -> list[dict[str, Any]]:
         """Return terms that matched but stand in too many entries to say anything, the most frequent first.
@@ -252,6 +255,13 @@ class History:
             items = sa.func.json_each(details, f"$.{path}").table_valued("value")
             columns = [sa.func.json_extract(items.c.value, f"$.{name}").label(name) for name in names]
         return sa.select(*columns).select_from(recent.join(items, sa.true())).subquery("items").c
+
+
+def can_be_compared(invocation: Invocation) -> bool:
+    """Say whether the lookup can be held against another: L1 did not fail, it was answered, and its query was kept."""
+    level = ((invocation["retrieval_details"] or {}).get("relevance") or {}).get("level")
+    answered = invocation["status"] in ANSWERED and invocation["l1_status"] not in (None, *L1_FAILED)
+    return answered and level is not None and not is_hashed(invocation["query"] or "")
 
 
 def _midnight(day: date) -> datetime:

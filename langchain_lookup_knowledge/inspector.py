@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from importlib.resources import files
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlencode, urlsplit
 
 import jinja2
@@ -34,17 +34,17 @@ from starlette.routing import Route
 
 from langchain_lookup_knowledge import charts
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
-from langchain_lookup_knowledge.history import DETAILED_ROWS, PAGE_ROWS, History, Selection
+from langchain_lookup_knowledge.history import DETAILED_ROWS, PAGE_ROWS, History, Selection, can_be_compared
 from langchain_lookup_knowledge.invocations import storable
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.merging import shorten
 from langchain_lookup_knowledge.replay import replay, told
 from langchain_lookup_knowledge.tokens import cut
-from langchain_lookup_knowledge.types import Invocation
+from langchain_lookup_knowledge.types import Invocation, Status
 from langchain_lookup_knowledge.words import COMMON_WORDS, STOP_WORDS
 
 LAYERS = ("L0+L1", "L1", "L0", "none")
-STATUSES = ("ok", "degraded", "no_match", "invalid_query", "refused")
+STATUSES = get_args(Status)
 STEPS = ("l0_hints", "choose_filter", "l1_retrieve", "merge_with_fallback", "record_invocation")
 COOKIE = "lookup_knowledge_inspector"
 STYLE = (files(__package__) / "pages" / "style.css").read_text("utf-8")
@@ -136,13 +136,20 @@ class Inspector:
 
     Args:
         history: the records, and the scope that may be seen.
-        open_kb: opens the knowledge base when a page first needs it; None: there is none. With a scope it stays closed, since
-            its entries are not only those of the scope.
+        open_kb: opens the knowledge base when a lookup is first run again; None: there is none. With a scope it stays closed,
+            since its entries are not only those of the scope.
+        look_kb: opens it to read its entries alone.
     """
 
-    def __init__(self, history: History, open_kb: Callable[[], KnowledgeBase] | None = None) -> None:
+    def __init__(
+        self,
+        history: History,
+        open_kb: Callable[[], KnowledgeBase] | None = None,
+        look_kb: Callable[[], KnowledgeBase] | None = None,
+    ) -> None:
         self.history = history
         self._open_kb = None if history.scope else open_kb
+        self._look_kb = None if history.scope else look_kb
         self._kb: KnowledgeBase | None = None
         self._lock = threading.Lock()
         loader = jinja2.PackageLoader(__package__, "pages")
@@ -174,9 +181,10 @@ class Inspector:
     def gaps(self, selection: Selection) -> dict[str, Any]:
         """Return what the page of gaps shows; without a knowledge base nobody knows which entries were never found."""
         found = self.history.found_entries(selection)
-        with self._lock:
-            kb = self._current_kb()
-            never = None if kb is None else [entry for entry in kb.entries if entry.entry_id not in found]
+        never = None
+        if self._look_kb:
+            with self._look_kb() as kb:
+                never = [entry for entry in kb.entries if entry.entry_id not in found]
         return {
             "groups": by_shared_terms(self.history.weak_queries(selection)),
             "never": never,
@@ -206,11 +214,15 @@ class Inspector:
             "steps": steps,
             "times": charts.bars(f"{name}-steps", "Time of each step", steps, "ms"),
             "again": None,
-            "can_run": self._open_kb is not None,
+            "can_run": self._open_kb is not None and can_be_compared(invocation),
         }
 
     def again(self, invocation: Invocation) -> list[str]:
         """Run a lookup again on the folder and index as they are now, unrecorded; return a line for each change."""
+        if not can_be_compared(invocation):
+            raise ValueError(
+                "This lookup cannot be run again: it was not answered, L1 failed, or its query is not kept."
+            )
         with self._lock:
             kb = self._current_kb()
             if kb is None:
@@ -320,7 +332,9 @@ class Inspector:
             status, message = error.status_code, error.detail
         elif isinstance(error, LookupKnowledgeError | ValueError):
             status, message = 503 if isinstance(error, LookupKnowledgeError) else 400, str(error)
-        return await run_in_threadpool(self._page, "message.html", "Not shown", status, message=message)
+        page = await run_in_threadpool(self._page, "message.html", "Not shown", status, message=message)
+        page.headers.update(HEADERS)  # what nobody foresaw is answered outside the guard
+        return page
 
 
 def _selection(request: Request) -> Selection:

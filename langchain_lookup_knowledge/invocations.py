@@ -18,7 +18,7 @@ _MAX_REASON_CHARS = 1000
 _MAX_INTEGER = 2**63
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _HASHED = re.compile("sha256:[0-9a-f]{64}")
-_DETAILS = {"l0_hints", "filter", "l1", "matches", "relevance"}
+_DETAILS = {"l0_hints", "filter", "l1", "matches", "relevance", "scope", "options"}
 _EVIDENCE = {"entry_id", "score", "similarity", "layers"}
 
 
@@ -78,8 +78,8 @@ def _text(value: Any) -> str | None:
 def capped(details: dict[str, Any]) -> dict[str, Any]:
     """Return details of at most `MAX_DETAILS_BYTES`, with `"truncated": true` where something was dropped.
 
-    First to go are snippets and other texts of matches and candidates, then what is not one of the five parts of every
-    record (the largest first), then the hints' terms and entries; then reasons, the hints' lists and the matches are
+    First to go are snippets and other texts of matches and candidates, then what is none of the parts that a
+    record is read by (the largest first), then the hints' terms and entries; then reasons, the hints' lists and the matches are
     shortened.
     """
     if _size(details) <= MAX_DETAILS_BYTES:

@@ -1,7 +1,7 @@
 """The lookup as a tool of an MCP server, over stdio or streamable HTTP. The only module that imports the MCP SDK."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -41,12 +41,15 @@ def create_mcp_server(
     return server
 
 
-def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
-    """Serve at `http://host:port/mcp` until stopped.
+def serve_http(server: MCPServer[Any], host: str, port: int, *, started: Callable[[str], None]) -> None:
+    """Serve at `http://host:port/mcp` until stopped; `started` is called with this address once it can be used.
 
     Raises:
         OSError: the address cannot be used.
     """
-    with socket.create_server((host, port)):  # uvicorn would log a traceback and exit
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family):  # uvicorn would log a traceback and exit
         pass
+    place = f"[{host}]" if ":" in host else host
+    started(f"http://{place}:{port}/mcp")
     server.run("streamable-http", host=host, port=port, stateless_http=True)

@@ -37,6 +37,8 @@ LOOKUP_WAIT = 0.25
 """Seconds a lookup waits for the database before its record goes to the spool."""
 DELIVERY_WAIT = 5.0
 """Seconds the delivery of some spooled records waits for the database."""
+DELIVERY_PAUSE = 10.0
+"""Seconds in which reading leaves the spool alone after a delivery that failed."""
 PATIENCE = 30.0
 """Seconds a person who reads, prunes, redacts or migrates waits for the database."""
 MAX_CALLS = 32
@@ -203,7 +205,8 @@ class SQLInvocationRecorder:
         Raises:
             RecordError: the database cannot be read.
         """
-        self._deliver()
+        if time.monotonic() >= self._deliver_from:
+            self._deliver()
         return self._run("read", work)
 
     def waiting(self) -> int:
@@ -211,18 +214,26 @@ class SQLInvocationRecorder:
         return len(self._spool.waiting())
 
     def prune(self, before: datetime) -> int:
-        """Delete the invocations made before a time; return how many."""
-        self._deliver()
+        """Delete the invocations made before a time; return how many.
+
+        Raises:
+            RecordError: the database cannot be written, or calls wait or lie damaged in the spool, where they would stay.
+        """
+        self._empty_spool("prune")
         older = sa.delete(tool_invocation).where(_columns.created_at < _utc(before))
-        return self._erase(lambda connection: connection.execute(older).rowcount)
+        deleted = self._erase(lambda connection: connection.execute(older).rowcount)
+        self._empty_log()
+        return deleted
 
     def redact(self) -> int:
         """Do to the invocations already stored what `hash_query` does; return how many were changed.
 
         SQLite overwrites the old text at once; PostgreSQL keeps it on disk until its next VACUUM.
+
+        Raises:
+            RecordError: the database cannot be written, or calls wait or lie damaged in the spool, where they would stay.
         """
-        if not self._deliver():
-            raise RecordError("calls wait in the spool, their queries with them: redact when the database takes them")
+        self._empty_spool("redact")
         changed, last = 0, ""
         while rows := self._after(last):
             last = rows[-1]["id"]
@@ -230,6 +241,7 @@ class SQLInvocationRecorder:
             if hashed:
                 self._erase(partial(sa.Connection.execute, statement=_REDACTION, parameters=hashed))
             changed += len(hashed)
+        self._empty_log()
         return changed
 
     def migrate(self) -> list[str]:
@@ -266,6 +278,16 @@ class SQLInvocationRecorder:
             logger.warning("%s; until then, calls are kept in %s", reason, folder)
             self._told = str(reason)
 
+    def _empty_spool(self, what: str) -> None:
+        """Deliver the spool; refuse if queries stay in it."""
+        if not self._deliver():
+            raise RecordError(f"calls wait in the spool, their queries with them: {what} when the database takes them")
+        if damaged := self._spool.damaged():
+            named = ", ".join(map(str, damaged[:3])) + (", ..." if len(damaged) > 3 else "")
+            raise RecordError(
+                f"damaged calls in the spool may hold queries: look at and delete {len(damaged)} files, then {what}: {named}"
+            )
+
     def _deliver(self) -> bool:
         """Bring the spool to the database; what cannot be delivered stays. Say whether all could."""
         if not self._delivering.acquire(timeout=PATIENCE):
@@ -273,10 +295,12 @@ class SQLInvocationRecorder:
         try:
             self._spool.deliver(lambda invocations: self._store(invocations, DELIVERY_WAIT))
         except (RecordError, OSError) as error:
+            self._deliver_from = time.monotonic() + DELIVERY_PAUSE
             logger.warning("calls that wait in the spool: %s (%s)", self.waiting(), error)
             return False
         finally:
             self._delivering.release()
+        self._deliver_from = 0.0
         return True
 
     def _deliver_beside(self) -> None:
@@ -293,17 +317,22 @@ class SQLInvocationRecorder:
         return self._run("read", lambda connection: list(connection.execute(some).mappings()))
 
     def _erase(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run work that removes texts, and remove them from SQLite's files too."""
-        if self._dialect != "sqlite":
-            return self._run("erased", work)
+        """Run work that removes texts, from SQLite's file too."""
 
         def erase(connection: sa.Connection) -> T:
-            connection.exec_driver_sql("PRAGMA secure_delete = ON")
+            if self._dialect == "sqlite":
+                connection.exec_driver_sql("PRAGMA secure_delete = ON")
             return work(connection)
 
-        result = self._run("erased", erase)
-        self._run("erased", lambda connection: connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all())
-        return result
+        return self._run("erased", erase)
+
+    def _empty_log(self) -> None:
+        """Remove from SQLite's log the texts that were removed from its file."""
+        if self._dialect != "sqlite":
+            return
+        emptied = sa.text("PRAGMA wal_checkpoint(TRUNCATE)")
+        if self._run("erased", lambda connection: connection.execute(emptied).scalar()):
+            raise RecordError("what was erased is still in the database's log, which others are reading: do it again")
 
     def _run(
         self, what: str, work: Callable[[sa.Connection], T], seconds: float = PATIENCE, *, checked: bool = True
@@ -346,7 +375,7 @@ class SQLInvocationRecorder:
                 connection.exec_driver_sql(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
             result = work(connection)
         if opened is not None and opened != identity(self._file):
-            raise OSError("the file was deleted or replaced meanwhile")
+            raise RecordError("the record database was deleted or replaced meanwhile: what was done went with it")
         return result
 
     def _make_table(self) -> None:
@@ -370,6 +399,7 @@ class SQLInvocationRecorder:
 
     def _start_process(self) -> None:
         self._delivering = threading.Lock()
+        self._deliver_from = 0.0
         self._slots = threading.BoundedSemaphore(1 if self._dialect == "sqlite" else MAX_CALLS)
 
     def _after_fork(self) -> None:

@@ -28,7 +28,7 @@ def replay(kb: KnowledgeBase, invocations: Iterable[Invocation]) -> Iterator[tup
 def _options(invocation: Invocation) -> LookupOptions:
     """Return the options a lookup ran with; for a row that does not have them, those that its answer shows."""
     details = invocation["retrieval_details"]
-    seen: dict[str, Any] = {"k": max(LookupOptions().k, invocation["result_count"])}
+    seen: dict[str, Any] = {"k": max(LookupOptions().k, invocation["result_count"] or 0)}
     if details["filter"]["reason"] == "off":
         seen["filter_mode"] = "off"
     given = {name: value for name, value in details.get("options", seen).items() if name in REPLAYED_OPTIONS}

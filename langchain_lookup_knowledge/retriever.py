@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -11,7 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, run_in_executor
 from pydantic import ConfigDict, Field, PrivateAttr
 
-from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
+from langchain_lookup_knowledge.graph import _default_recorder, create_lookup_knowledge_graph
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.types import LookupOptions, LookupResult
 
@@ -36,12 +37,17 @@ class LookupKnowledgeRetriever(BaseRetriever):
 
     _graphs: dict[int, Any] = PrivateAttr(default_factory=dict)
 
+    @cached_property
+    def _recorder(self) -> Any:
+        """The recorder of all graphs, whatever their `k`."""
+        return _default_recorder(self.knowledge_base) if self.record == "default" else self.record
+
     def _graph(self, k: int | None) -> Any:
         k = next(value for value in (k, self.k, self.options.k) if value is not None)
         if k not in self._graphs:
             options = replace(self.options, k=k)
             self._graphs[k] = create_lookup_knowledge_graph(
-                self.knowledge_base, record=self.record, options=options, checkpointer=False
+                self.knowledge_base, record=self._recorder, options=options, checkpointer=False
             )
         return self._graphs[k]
 

@@ -17,6 +17,8 @@ logger = logging.getLogger("langchain_lookup_knowledge")
 
 BATCH = 100
 """Invocations delivered at a time."""
+UNFINISHED_SECONDS = 3600
+"""Age from which a hidden file is what a killed process left, and not one that is being written."""
 
 
 class Spool:
@@ -53,27 +55,36 @@ class Spool:
         """Return the files that wait, oldest first."""
         return sorted((path for folder in self.folders for path in _files(folder)), key=lambda path: path.name)
 
+    def damaged(self) -> list[Path]:
+        """Return the files that were put aside: they hold no invocation, but perhaps parts of a query."""
+        return sorted(path for folder in self.folders for path in _files(folder, ".damaged"))
+
     def is_empty(self) -> bool:
         """Say whether nothing waits."""
         return not any(any(_files(folder)) for folder in self.folders)
 
-    def deliver(self, store: Callable[[list[Invocation]], None]) -> int:
-        """Hand all that waits to `store`, some at a time, and forget what it took; return how many that were.
+    def deliver(self, store: Callable[[list[Invocation]], None]) -> None:
+        """Hand all that waits to `store`, some at a time, and forget what it took and what killed processes left unfinished.
 
         Raises:
-            OSError: a folder cannot be read or written. What `store` raises is passed on. The rest stays.
+            OSError: files cannot be read or deleted: the first reason, after all others were delivered. What `store` raises
+                is passed on. The rest stays.
         """
-        delivered = 0
+        failures: list[OSError] = []
         waiting = self.waiting()
         for start in range(0, len(waiting), BATCH):
             files = waiting[start : start + BATCH]
-            invocations = [invocation for path in files if (invocation := _read(path)) is not None]
-            if invocations:
+            read = {path: _read(path, failures) for path in files}
+            if invocations := [invocation for invocation in read.values() if invocation is not None]:
                 store(invocations)
-            for path in files:
-                path.unlink(missing_ok=True)
-            delivered += len(invocations)
-        return delivered
+            for path, invocation in read.items():
+                if invocation is not None:
+                    _forget(path, failures)
+        for folder in self.folders:
+            for path in _unfinished(folder):
+                _forget(path, failures)
+        if failures:
+            raise failures[0]
 
 
 def _write(folder: Path, name: str, text: str) -> None:
@@ -102,15 +113,34 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(folder: Path, ending: str = ".json") -> Iterator[Path]:
     with suppress(OSError), os.scandir(folder) as found:
         for file in found:
-            if file.name.endswith(".json") and not file.name.startswith("."):
+            if file.name.endswith(ending) and not file.name.startswith("."):
                 yield Path(file)
 
 
-def _read(path: Path) -> Invocation | None:
-    """Return the invocation of a file; None if another process delivered it, or it is damaged and was put aside."""
+def _unfinished(folder: Path) -> Iterator[Path]:
+    """Yield the hidden files of processes that were killed while they wrote them."""
+    with suppress(OSError):
+        for path in folder.glob(".*.json"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > UNFINISHED_SECONDS:
+                    yield path
+
+
+def _forget(path: Path, failures: list[OSError]) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        failures.append(error)
+
+
+def _read(path: Path, failures: list[OSError]) -> Invocation | None:
+    """Return the invocation of a file.
+
+    None if another process delivered it, it is damaged and was put aside, or it cannot be read, which is a failure.
+    """
     try:
         invocation: Invocation = json.loads(path.read_text("utf-8"))
         datetime.fromisoformat(invocation["created_at"])
@@ -118,8 +148,17 @@ def _read(path: Path) -> Invocation | None:
             return invocation
     except FileNotFoundError:
         return None
+    except OSError as error:
+        failures.append(error)
+        return None
     except (ValueError, TypeError, KeyError):
         pass
+    try:
+        path.rename(path.with_name(path.name + ".damaged"))
+    except FileNotFoundError:  # another process put it aside
+        return None
+    except OSError as error:
+        failures.append(error)
+        return None
     logger.error("%s holds no invocation: it was put aside as %s.damaged", path, path.name)
-    path.rename(path.with_name(path.name + ".damaged"))
     return None

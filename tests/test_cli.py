@@ -194,3 +194,24 @@ def test_index_watch_stays_and_indexes_what_changes(tmp_path):
         watcher.send_signal(signal.SIGINT)
         assert watcher.wait(20) == 130
         assert watcher.stderr.read().endswith("lookup-knowledge: stopped\n")
+
+
+@pytest.mark.parametrize("moment", ["999999d", "0001-01-01T00:00+14:00", "9999-12-31T23:59-10:00"])
+def test_a_time_out_of_range_is_told(moment):
+    done = run("invocations", "--since", moment)
+    assert done.returncode == 2
+    assert f"{moment!r} is not a time" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(folder):
+    ask = [sys.executable, "-m", "langchain_lookup_knowledge.cli", "ask", str(folder), "refund", "--no-l1", "--json"]
+    with subprocess.Popen(ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == (b"", 0)
+
+
+def test_json_is_json_in_every_encoding(folder):
+    write_files(folder, {"party.md": "---\ntitle: Party \U0001f389\nkeywords: [party]\n---\nTea.\n"})
+    done = run("ask", folder, "party", "--no-l1", "--json", env={"PYTHONIOENCODING": "ascii"})
+    assert json.loads(done.stdout)["primary"]["title"] == "Party \U0001f389"

@@ -8,6 +8,7 @@ from langchain_core.documents import Document
 
 from langchain_lookup_knowledge import DocumentError, FrontmatterFields, KnowledgeBase, create_lookup_knowledge_tool
 from langchain_lookup_knowledge.frontmatter import MAX_VALUE_CHARS
+from langchain_lookup_knowledge.scope import is_visible
 
 DOCUMENTS = [
     Document(
@@ -125,3 +126,22 @@ def test_a_community_loader_and_its_embeddings(community, tmp_path, monkeypatch)
         result = tool.invoke(call).artifact
     assert result["primary"]["source"].endswith("a.txt")
     assert result["primary"]["similarity"] > 0.3
+
+
+def test_metadata_of_documents_are_scopes_and_drafts_and_come_before_the_frontmatter_of_the_text(tmp_path):
+    documents = [
+        Document("Acme's refunds.", metadata={"source": "acme", "tenant": ["acme"], "meta": {"triggers": ["RMA"]}}),
+        Document("---\ntitle: Beta\ntenant: acme\n---\nBeta's refunds.", metadata={"source": "beta", "tenant": "beta"}),
+        Document("For all: refunds.", metadata={"source": "all", "public": True}),
+        Document("Nobody's refunds.", metadata={"source": "draft", "draft": True}),
+    ]
+    fields = FrontmatterFields(keywords=("meta.triggers",), skip_drafts=True)
+    with KnowledgeBase.from_documents(documents, data_dir=tmp_path, index=None, fields=fields) as kb:
+        entries = {entry.entry_id: entry for entry in kb.entries}
+        assert {name: is_visible(entry, (("tenant", "acme"),)) for name, entry in entries.items()} == {
+            "acme": True,
+            "beta": False,
+            "all": True,
+        }
+        assert entries["acme"].keywords == ("RMA",)
+        assert (entries["beta"].title, entries["beta"].text.strip()) == ("Beta", "Beta's refunds.")

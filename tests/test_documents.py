@@ -176,6 +176,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         ("a <span title='b' style='display: none'>c<span>d</span>e</span> f\n", "a  f\n"),
         ("a <p HIDDEN>b</p><i style='VISIBILITY:/**/hidden;'>c</i><b style=\"opacity:0\">d</b> e\n", "a  e\n"),
         ("a <b style={{display: 'none'}}>b</b><input type=hidden value=c><meta name=d content=e> f\n", "a  f\n"),
+        ("a <SCRIPT>b(`</i>`)</Script> e\n", "a  e\n"),
         ("a <script>b(`</i>`)</script><style>c</style><template>d</template> e\n", "a  e\n"),
         ("<div hidden>\na\n\nb\n", "\n\nb\n"),
         ("- a\n\n    <!-- b -->c\n", "- a\n\n    c\n"),
@@ -265,7 +266,10 @@ def test_a_file_name_is_one_line_whatever_it_holds(tmp_path):
 def test_too_many_values_are_told(tmp_path):
     entry, problems = read(tmp_path, f"---\nkeywords: [{', '.join(f'k{i}' for i in range(1500))}]\n---\nx\n")
     assert len(entry.keywords) == 1000
-    assert problems == ["a.md: keywords and tags: 1500 values; those after the first 1000 are ignored"]
+    assert problems == [
+        "a.md: keywords and tags: 1500 values; those after the first 1000 are ignored",
+        "a.md: 1500 values in all; no scope sees those after the first 100",
+    ]
 
 
 def test_a_long_heading_is_read_in_linear_time():

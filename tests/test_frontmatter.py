@@ -274,3 +274,11 @@ def test_shared_case(case, tmp_path):
         kb.hints(case["input"]["query"])
         if case["id"] == "F-39":
             assert kb.excerpt("zh.md") == "容器镜像说明。"
+
+
+def test_scopes_see_every_key_and_single_values_before_those_of_lists(tmp_path):
+    listed = ", ".join(f"k{number}" for number in range(150))
+    entry, problems = read(tmp_path, f"---\nkeywords: [{listed}]\ncategory: it\ntenant: acme\nowner: ~\n---\nx\n")
+    assert entry.attributes[:3] == (("category", "it"), ("tenant", "acme"), ("keywords", "k0"))
+    assert len(entry.attributes) == 100
+    assert problems == ["a.md: 152 values in all; no scope sees those after the first 100"]

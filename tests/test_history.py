@@ -216,7 +216,7 @@ def test_filters_entries_and_terms_are_counted(recorder):
         {"category": "it", "fired": 2, "relaxed": 1},
         {"category": "hr", "fired": 1, "relaxed": 0},
     ]
-    assert history.found_entries(ALL) == {"a.md": 2, "b.md": 1, "c.md": 1}
+    assert history.found_entries(ALL) == {"a.md", "b.md", "c.md"}
     assert history.common_terms(ALL) == [{"text": "docker", "field": "keywords", "times": 2, "files": 9}]
 
 
@@ -245,7 +245,7 @@ def test_a_scope_sees_its_rows_alone(recorder):
     assert north.invocation("i0003") is north.invocation("i0001") is north.invocation("i0004") is None
     assert sum(north.overview(ALL)["statuses"].values()) == 1
     assert north.overview(ALL)["latency"] == {"median": 2.0, "p95": 2.0}
-    assert north.found_entries(ALL) == {"a.md": 1}
+    assert north.found_entries(ALL) == {"a.md"}
     assert [row["id"] for row in north.newest_answers(9)[0]] == ["i0002"]
 
 
@@ -298,3 +298,30 @@ def test_a_database_that_cannot_be_written_is_read_without_the_index(tmp_path):
     assert history.overview(ALL)["statuses"] == {"ok": 1}
     assert [row["id"] for row in history.lookups(ALL)] == ["i0001"]
     read_only.close()
+
+
+def test_a_query_in_two_scopes_has_two_newest_answers(recorder):
+    history = record(
+        recorder,
+        invocation(1, query="a", scope={"tenant": "north"}),
+        invocation(2, query="a", scope={"tenant": "south"}),
+        invocation(3, query="a", scope={"tenant": "south"}),
+        invocation(4, query="a", scope={"tenant": "east"}, status="refused", l1_status="skipped"),
+        invocation(5, query="a"),
+    )
+    rows, left_out = history.newest_answers(10)
+    assert ([row["id"] for row in rows], left_out) == (["i0005", "i0003", "i0001"], 1)
+
+
+def test_lookups_without_a_duration_have_no_part_in_its_percentiles(tmp_path):
+    recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'calls.db'}")
+    older = "CREATE TABLE tool_invocation (id TEXT PRIMARY KEY, query TEXT, created_at DATETIME)"
+    with recorder._engine.begin() as connection:
+        connection.execute(sa.text(older))
+        rows = "(1, 'a', '2026-01-01 00:00:00'), (2, 'b', '2026-01-02 00:00:00'), (3, 'c', '2026-01-03 00:00:00')"
+        connection.execute(sa.text(f"INSERT INTO tool_invocation VALUES {rows}"))
+    recorder.migrate()
+    recorder.record(invocation(4, duration_ms=7.0))
+    found = History(recorder).overview(ALL)
+    assert (sum(found["statuses"].values()), found["latency"]) == (4, {"median": 7.0, "p95": 7.0})
+    recorder.close()

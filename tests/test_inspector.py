@@ -11,6 +11,7 @@ import subprocess
 import sys
 from base64 import b64encode
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from urllib.parse import quote, urlsplit
 
@@ -257,6 +258,20 @@ def test_a_lookup_run_again_shows_what_changed_and_is_not_recorded(base, browser
     recorder.close()
 
 
+def test_what_cannot_be_compared_is_not_run_again(base, browser):
+    recorder = SQLInvocationRecorder.in_file(base / ".lookup-knowledge/invocations.db")
+    hashed = {"query": "sha256:" + 64 * "0"}
+    refused = {"status": "refused", "l1_status": "skipped"}
+    failed = {"status": "degraded", "l1_status": "failed"}
+    for number, given in enumerate((hashed, refused, failed), start=90):
+        recorder.record(invocation(number, created_at="2020-01-01T00:00:00+00:00", **given))
+        assert "Run again" not in browser.text(f"/lookup?id=i00{number}")
+        status, body, _ = browser.get(f"/lookup/again?id=i00{number}")
+        assert (status, "This lookup cannot be run again" in body) == (400, True)
+    recorder.prune(datetime(2021, 1, 1, tzinfo=UTC))
+    recorder.close()
+
+
 def test_gaps_say_what_to_write_next(browser):
     page = browser.text("/gaps")
     assert "zebra" in page
@@ -312,7 +327,11 @@ def test_a_fault_is_told_without_a_traceback(base):
     recorder.record(invocation(9, created_at="2020-01-01T00:00:00+00:00", candidates=["not a candidate"]))
     recorder.close()
     with served("--db", f"sqlite:///{base}/.lookup-knowledge/invocations.db") as address:
-        status, body, _ = Browser(address).get("/lookup?id=i0009")
+        status, body, headers = Browser(address).get("/lookup?id=i0009")
+        assert (headers["Cache-Control"], "default-src 'none'" in headers["Content-Security-Policy"]) == (
+            "no-store",
+            True,
+        )
         assert (status, "unexpected TypeError: please report" in body) == (500, True)
         assert Browser(address).get("/lookup?id=i0002")[0] == 200
     recorder.read(

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 
 import langchain_lookup_knowledge
-from langchain_lookup_knowledge import KnowledgeBase, cli
+from langchain_lookup_knowledge import KnowledgeBase, cli, mcp_server
 from langchain_lookup_knowledge.mcp_server import create_mcp_server
 
 MODULE = ["-m", "langchain_lookup_knowledge.cli", "mcp"]
@@ -98,7 +98,21 @@ def test_an_address_in_use_is_told_in_a_line(folder, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert cli.main(["mcp", str(folder), "--no-l1", "--http", str(port)]) == 2
-    assert "Address already in use" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "Address already in use" in told
+    assert "serving" not in told
+
+
+def test_an_address_of_ipv6_is_announced_when_it_can_be_used(kb):
+    class Server:
+        def run(self, transport, *, host, port, **_):
+            started.append((transport, host, port))
+
+    started = []
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as free:
+        port = free.getsockname()[1]
+    mcp_server.serve_http(Server(), "::1", port, started=started.append)
+    assert started == [f"http://[::1]:{port}/mcp", ("streamable-http", "::1", port)]
 
 
 def test_a_missing_extra_is_named(folder, capsys, monkeypatch):

@@ -1,10 +1,12 @@
 """Records: what is written can be read back, once, and what cannot be stored is made storable."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -373,6 +375,11 @@ def test_details_too_large_lose_the_least_important_first(recorder, size):
     assert titles
 
 
+def test_a_record_too_large_keeps_its_scope_and_options():
+    kept = capped(details_of(100_000) | {"scope": {"tenant": "acme"}, "options": {"k": 3}})
+    assert (kept["truncated"], kept["scope"], kept["options"]) == (True, {"tenant": "acme"}, {"k": 3})
+
+
 def test_details_of_any_shape_are_capped():
     for details in (
         {"l1": "x" * 10**6},
@@ -450,3 +457,62 @@ def test_a_redact_function_that_fails_keeps_nothing(tmp_path, redact):
     assert "SECRET" not in str(raised.value)
     assert recorder.invocations() == []
     recorder.close()
+
+
+def test_what_stays_in_the_spool_is_told_by_prune_and_redact(recorder, tmp_path):
+    recorder._spool.keep(INVOCATION)
+    (tmp_path / "calls.db.spool" / "0.json").write_text('{"query": "a secret')
+    for erase in (recorder.redact, lambda: recorder.prune(datetime.now(UTC))):
+        with pytest.raises(RecordError, match=r"delete 1 files, then (redact|prune): .*0\.json\.damaged"):
+            erase()
+    (tmp_path / "calls.db.spool" / "0.json.damaged").unlink()
+    assert recorder.redact() == 1
+
+
+def test_prune_is_refused_while_calls_wait(recorder, locked):
+    recorder.record(INVOCATION)
+    recorder._deliver_from = float("inf")  # a failed delivery keeps reading away from the spool, and no more
+    assert recorder.invocations() == []
+    with pytest.raises(RecordError, match="prune when the database takes them"):
+        recorder.prune(datetime.now(UTC))
+    locked.rollback()
+    assert recorder.prune(datetime.now(UTC)) == 1
+
+
+def test_what_a_killed_process_left_unfinished_is_deleted_after_an_hour(recorder, tmp_path):
+    old, new = (tmp_path / "calls.db.spool" / f".{name}.json" for name in ("old", "new"))
+    recorder._spool.keep(INVOCATION)
+    for path in (old, new):
+        path.write_text("{")
+    os.utime(old, (0, 0))
+    recorder._deliver()
+    assert list((tmp_path / "calls.db.spool").iterdir()) == [new]
+
+
+def test_a_file_that_cannot_be_read_holds_no_other_up(recorder, tmp_path, caplog):
+    (tmp_path / "calls.db.spool").mkdir()
+    (tmp_path / "calls.db.spool" / "0.json").mkdir()  # unreadable for root too
+    recorder._spool.keep(INVOCATION)
+    assert recorder._deliver() is False
+    assert ids(recorder) == ["i1"]
+    assert "calls that wait in the spool: 1 (" in caplog.text
+
+
+def test_a_file_replaced_in_the_middle_of_a_call_is_told(recorder, tmp_path):
+    recorder.record(INVOCATION)
+    with pytest.raises(RecordError, match="deleted or replaced meanwhile"):
+        recorder.read(lambda _: (tmp_path / "calls.db").unlink())
+
+
+def test_a_log_that_others_read_is_told_and_emptied_when_done_again(recorder, tmp_path, monkeypatch):
+    monkeypatch.setattr(SQLInvocationRecorder._run, "__defaults__", (0.5,))
+    recorder.record({**INVOCATION, "query": "a very secret query"})
+    log = tmp_path / "calls.db-wal"
+    with closing(sqlite3.connect(tmp_path / "calls.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM tool_invocation").fetchall()
+        with pytest.raises(RecordError, match="do it again"):
+            recorder.redact()
+    assert b"a very secret query" in log.read_bytes()
+    assert recorder.redact() == 0
+    assert log.read_bytes() == b""

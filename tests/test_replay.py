@@ -176,3 +176,10 @@ def test_replay_of_nothing_is_a_usage_error(folder, capsys, arguments, message):
     given = [str(places.get(argument, argument)) for argument in arguments]
     assert main(["replay", *given]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_row_without_a_count_of_results_is_run(folder, recorded):
+    row = recorded[0]
+    del row["retrieval_details"]["options"]
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as kb:
+        assert list(replay(kb, [row | {"result_count": None}])) == [(row | {"result_count": None}, {})]

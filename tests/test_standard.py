@@ -76,3 +76,11 @@ async def test_the_retriever_takes_k_in_each_call_awaited_and_in_batches(opened)
 def test_the_retriever_drops_into_a_chain(opened):
     chain = LookupKnowledgeRetriever(knowledge_base=opened, k=1) | (lambda documents: documents[0].page_content)
     assert chain.invoke("refund") == "Refunds take five days."
+
+
+def test_the_retriever_makes_one_recorder_for_every_k(opened):
+    retriever = LookupKnowledgeRetriever(knowledge_base=opened)
+    before = len(opened._closing)
+    for k in (1, 2, 3):
+        retriever.invoke("refund", k=k)
+    assert len(opened._closing) == before + 1
