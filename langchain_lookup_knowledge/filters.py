@@ -26,7 +26,7 @@ def hides_better(filtered: Sequence[Candidate], unfiltered: Sequence[Candidate],
     """Say whether a filter hides what should be seen.
 
     It does if it leaves nothing while there is something, or only what is clearly less similar, or if it hides one of the
-    best candidates that the hints found too, or that has no category for a filter to go by.
+    best candidates that the hints found too, or that is as similar and has no category for a filter to go by.
     """
     if not filtered:
         return bool(unfiltered)
@@ -35,7 +35,11 @@ def hides_better(filtered: Sequence[Candidate], unfiltered: Sequence[Candidate],
     kept = {candidate["entry_id"] for candidate in filtered}
     hinted = {entry["entry_id"] for entry in hints["entries"]}
     hidden = [candidate for candidate in unfiltered[:GUARD_DEPTH] if candidate["entry_id"] not in kept]
-    return any(candidate["entry_id"] in hinted or not candidate["categories"] for candidate in hidden)
+    least = best_similarity(filtered) - GUARD_MARGIN
+    return any(
+        candidate["entry_id"] in hinted or (not candidate["categories"] and best_similarity([candidate]) >= least)
+        for candidate in hidden
+    )
 
 
 def best_similarity(found: Sequence[Candidate] | Sequence[Match]) -> float:

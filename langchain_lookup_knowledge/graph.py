@@ -109,7 +109,7 @@ def create_lookup_knowledge_graph(
         checkpointer: None inherits the checkpointer of a parent graph, False keeps none.
     """
     if record == "default":
-        record = _default_recorder(kb)
+        record = default_recorder(kb)
     if record is not None and not callable(getattr(record, "record", None)):
         raise ValueError(f"record takes an InvocationRecorder such as SQLInvocationRecorder(url), not {record!r}")
     options = options or LookupOptions()
@@ -156,7 +156,7 @@ def _milliseconds(started: float) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def _default_recorder(kb: KnowledgeBase) -> SQLInvocationRecorder:
+def default_recorder(kb: KnowledgeBase) -> SQLInvocationRecorder:
     """Return a recorder into `invocations.db` in the data folder, closed with the knowledge base."""
     recorder = SQLInvocationRecorder.in_file(kb.data_folder / "invocations.db")
     kb.on_close(recorder.close)

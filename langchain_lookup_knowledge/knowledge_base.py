@@ -350,8 +350,7 @@ class KnowledgeBase:
 
     def health(self) -> Health:
         """Return how L1 and the index are, as the last lookups left them: nothing is asked of a server or a model."""
-        missing = "missing" if self.index and self.index.embedded and self.index.version() is None else "ok"
-        index = "off" if self.index is None else self.building or self.index_failure or missing
+        index = "off" if self.index is None else self.building or self.index_failure or _state(self.index)
         health: Health = {**self.breaker.health(), "entries": len(self._knowledge.entries), "index": index}
         if self.index is None:
             health["l1"] = "disabled"
@@ -473,6 +472,8 @@ class KnowledgeBase:
             index.write(contents, stale, self._points(passages, contents, progress), anew=rebuild)
             if index.embedded:
                 self._remember_safely()
+        else:
+            index.warm()
         self.index_failure = None
         self._seen = index.version()
         return SyncReport(entries=len(entries), embedded=len(passages), renewed=len(changed), removed=len(gone))
@@ -690,6 +691,12 @@ _MODEL_ADVICE = (
     "the default model does not know, so they are found by their words alone: name a multilingual model, such as "
     'embedding="sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"'
 )
+
+
+def _state(index: VectorIndex) -> str:
+    if not index.embedded:
+        return "on a server"
+    return "missing" if index.version() is None else "ok"
 
 
 def _holds_entries(index: VectorIndex) -> bool:

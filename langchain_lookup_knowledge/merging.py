@@ -240,10 +240,11 @@ def assess(hints: Hints, matches: Sequence[Match], l1: L1Status, thresholds: Thr
         return {"level": level, "semantic_support": False, "reason": f"keyword match alone: {keywords}; L1 {l1}"}
     if best == NO_SIMILARITY:
         return {"level": level, "semantic_support": False, "reason": f"found by words alone: {keywords}"}
+    shown = f"{best:.3f}" if f"{best:.2f}" == f"{thresholds.medium:.2f}" else f"{best:.2f}"
     note = "" if thresholds.calibrated else "; the thresholds are not calibrated for this model"
     if best < thresholds.medium:
         but = f", but {keywords}" if declared else ""
-        reason = f"best similarity {best:.2f} is under {thresholds.medium:.2f}{but}{note}"
+        reason = f"best similarity {shown} is under {thresholds.medium:.2f}{but}{note}"
         return {"level": level, "semantic_support": False, "reason": reason}
     if best >= thresholds.high and thresholds.calibrated:
         return {

@@ -124,5 +124,5 @@ def _filter_note(result: LookupResult) -> str:
         return ""
     name = _name(category, NAME_CHARS)
     if result["filter"]["relaxed"]:
-        return f" The search was not limited to {name!r}, since that hid better matches."
+        return f" The search was not limited to {name!r}, since that would hide matches that may be better."
     return f" The search was limited to the category {name!r}."

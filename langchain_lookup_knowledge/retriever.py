@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, run_in_executor
 from pydantic import ConfigDict, Field, PrivateAttr
 
-from langchain_lookup_knowledge.graph import _default_recorder, create_lookup_knowledge_graph
+from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph, default_recorder
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.types import LookupOptions, LookupResult
 
@@ -40,7 +40,7 @@ class LookupKnowledgeRetriever(BaseRetriever):
     @cached_property
     def _recorder(self) -> Any:
         """The recorder of all graphs, whatever their `k`."""
-        return _default_recorder(self.knowledge_base) if self.record == "default" else self.record
+        return default_recorder(self.knowledge_base) if self.record == "default" else self.record
 
     def _graph(self, k: int | None) -> Any:
         k = next(value for value in (k, self.k, self.options.k) if value is not None)

@@ -210,7 +210,11 @@ class L1Health(TypedDict):
 
 
 class Health(L1Health):
-    """How a knowledge base is; `index` is "ok", "off", or what is wrong with the index or still going on."""
+    """How a knowledge base is.
+
+    `index` is "off", "missing", "on a server" (which lookups alone ask), "ok", or what is wrong with it or still going on, as
+    the last sync left it.
+    """
 
     entries: int
     index: str

@@ -157,4 +157,7 @@ def test_a_long_status_leaves_room_for_a_match(kb):
 def test_a_relaxed_filter_is_told(kb):
     artifact = create_lookup_knowledge_tool(kb).invoke(tool_call("refund")).artifact
     artifact["filter"] = {"category": "Billing", "reason": "single_domain", "relaxed": True}
-    assert "not limited to 'Billing', since that hid better matches" in render(artifact, 6000).splitlines()[0]
+    assert (
+        "not limited to 'Billing', since that would hide matches that may be better"
+        in render(artifact, 6000).splitlines()[0]
+    )
