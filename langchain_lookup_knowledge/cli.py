@@ -309,7 +309,16 @@ def _index_meant(arguments: argparse.Namespace, settings: dict[str, Any], data_f
         raise ValueError("--url :memory: would be gone with this command: leave --url out for an index on disk")
     if url:
         return QdrantIndex(url, collection or Path(arguments.folder).absolute().name, api_key=api_key)
-    return remembered_index({} if getattr(arguments, "embedded", False) else settings, data_folder, api_key=api_key)
+    if getattr(arguments, "embedded", False):
+        settings = {}
+    named = settings.get("index", {}).get("url")
+    if api_key and named and named != os.environ.get("QDRANT_URL"):  # whoever made the folder may have named it
+        print(
+            f"note: QDRANT_API_KEY is not sent to {named}, which the folder names: set QDRANT_URL to it",
+            file=sys.stderr,
+        )
+        api_key = None
+    return remembered_index(settings, data_folder, api_key=api_key)
 
 
 def _given_fields(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import stat
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -73,7 +74,11 @@ def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], L
     skipped: list[Problem] = []
     problems: list[Problem] = []
     seen = 0
-    for path in _markdown_files(folder, problems):
+    try:
+        paths = list(_markdown_files(folder, problems))
+    except RecursionError as error:
+        raise DocumentError(f"the folders in {folder} are nested too deeply to be listed: flatten them") from error
+    for path in paths:
         seen += 1
         name = _name(path, folder)
         try:
@@ -145,12 +150,13 @@ def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
 
 def _read(path: Path, folder: Path) -> bytes:
     """Return the bytes of a file of the folder."""
-    if not _is_inside(path, folder):
-        raise _Skipped("a link out of the knowledge folder, or in a loop: copy the file instead")
+    real = _inside(path, folder)
+    if real is None:
+        raise _Skipped("a link out of the knowledge folder, to a hidden place, or in a loop: copy the file instead")
     try:
-        if path.exists() and not path.is_file():
-            raise _Skipped("not a regular file: move it out of the folder")
-        with path.open("rb") as file:
+        with open(real, "rb", opener=_open_as_it_is) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _Skipped("not a regular file: move it out of the folder")
             data = file.read(MAX_FILE_BYTES + 1)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
@@ -160,12 +166,21 @@ def _read(path: Path, folder: Path) -> bytes:
     return data
 
 
-def _is_inside(path: Path, folder: Path) -> bool:
-    """Say whether a file, or what a link points to, is in the folder; a link that leads nowhere is."""
+def _inside(path: Path, folder: Path) -> Path | None:
+    """Return the file itself, or the one a link points to, if that lies in the folder and is not hidden there."""
     try:
-        return not path.is_symlink() or path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # a loop of links
-        return False
+        if not path.is_symlink():
+            return path
+        real = path.resolve()
+        parts = real.relative_to(folder.resolve()).parts
+    except (OSError, RuntimeError, ValueError):  # a loop of links; outside
+        return None
+    return None if any(part.startswith(".") or part in TOOL_FOLDERS for part in parts) else real
+
+
+def _open_as_it_is(path: str, flags: int) -> int:
+    """Open a file that may have been replaced since it was looked at: neither follow a link nor wait for a pipe."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
 def _name(path: Path, folder: Path) -> str:

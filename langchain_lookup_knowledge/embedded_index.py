@@ -38,6 +38,8 @@ from langchain_lookup_knowledge.stores import (
 if TYPE_CHECKING:
     import qdrant_edge
 
+LEAST_ROOM = 100_000_000
+"""Bytes that must be free beside the size of the index itself: a new one takes up to 75 MB where files cannot have holes."""
 _MANIFEST = {"fingerprint": dict, "digests": dict, "points": int}
 
 
@@ -123,6 +125,7 @@ class EmbeddedIndex:
         with _translated("the index cannot be written"):
             current = None if anew else self._generation()
             target = self._folder / f"generation-{uuid.uuid4().hex[:12]}"
+            self._check_room(current)
             try:
                 self._build(target, current, contents, removed, points)
                 write_durably(self._pointer, target.name)
@@ -130,6 +133,17 @@ class EmbeddedIndex:
                 shutil.rmtree(target, ignore_errors=True)
                 raise
             self._remove_all_but(current, target)
+
+    def _check_room(self, current: Path | None) -> None:
+        """Refuse to write where there is no room: Qdrant maps its files into memory, and a full disk would end the process."""
+        used = sum(file.stat().st_blocks * 512 for file in current.rglob("*") if file.is_file()) if current else 0
+        self._folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self._folder).free
+        if free < LEAST_ROOM + used:
+            needed = (LEAST_ROOM + used) // 1_000_000
+            raise StoreError(
+                f"the index needs {needed} MB of room, and {free // 1_000_000} MB are free: make room, or move it"
+            )
 
     def _build(
         self,

@@ -132,9 +132,14 @@ class Frontmatter:
         return tuple(found[:MAX_ATTRIBUTES])
 
     def under(self, other: "Frontmatter") -> "Frontmatter":
-        """Return this frontmatter with the keys of another in place of its own."""
+        """Return this frontmatter with the keys of another in place of its own.
+
+        `public` counts from the other alone, if that says more than where a text is from: a text must not open itself to all.
+        """
         both = Frontmatter(self._name, self._problems)
         both._nodes = self._nodes | other._nodes
+        if other._nodes.keys() - {"source"} and "public" not in other._nodes:
+            both._nodes.pop("public", None)
         both._first_line = self._first_line
         return both
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial, wraps
+from inspect import iscoroutine
 from typing import Any, Literal, ParamSpec, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -340,7 +341,12 @@ class _Steps:
         if self.recorder is None:
             return {"recorded": "off"}
         try:
-            kept = self.recorder.record(_invocation(state, config, self.options))
+            kept: Any = self.recorder.record(_invocation(state, config, self.options))
+            if iscoroutine(kept):
+                kept.close()
+                raise RecordError(
+                    "`record` of the recorder is a coroutine, which nobody awaits: make it a plain function"
+                )
         except RecordError as error:
             return self._unrecorded(str(error))
         except GraphBubbleUp:  # a host's recorder may interrupt the graph

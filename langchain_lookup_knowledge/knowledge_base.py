@@ -40,6 +40,7 @@ from langchain_lookup_knowledge.errors import (
     StoreUnreachable,
 )
 from langchain_lookup_knowledge.hints import HintIndex
+from langchain_lookup_knowledge.invocations import storable
 from langchain_lookup_knowledge.passages import Passage, split_passages
 from langchain_lookup_knowledge.qdrant_index import QdrantIndex
 from langchain_lookup_knowledge.scope import PUBLIC, Scope, is_public, is_visible
@@ -74,7 +75,7 @@ HEADING_TOKENS = 50
 """Most tokens of the title and headings put in front of a passage when it is embedded."""
 EMBED_WINDOW = 64
 """Passages embedded, stored and shown on the progress bar at a time."""
-SEARCH_LIMIT = 30
+SEARCH_LIMIT = merging.FULL_LIST
 """Passages asked for in each ranked list."""
 MAX_VIEWS = 100
 """Most scopes whose hints are kept ready."""
@@ -589,7 +590,7 @@ class KnowledgeBase:
         kept = [merging.above(entries, min_similarity) for entries in ranked]
         stored = answer.payloads({entry.point_id for entries in kept for entry in entries[:limit]})
         brand = None if self.index.adopted else _brand(self._fingerprint(len(vector)))
-        ours = {i: payload for i, payload in stored.items() if payload["metadata"].get("fingerprint") == brand}
+        ours = {i: payload for i, payload in stored.items() if _is_sound(payload, brand)}
         if len(ours) < len(stored):
             self._diagnose(len(vector))
         self._follow()
@@ -691,6 +692,17 @@ _MODEL_ADVICE = (
     "the default model does not know, so they are found by their words alone: name a multilingual model, such as "
     'embedding="sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"'
 )
+
+
+def _is_sound(payload: Mapping[str, Any], brand: str | None) -> bool:
+    """Say whether a stored passage is of this index and can be shown."""
+    metadata = payload.get("metadata")
+    if not isinstance(metadata, Mapping) or metadata.get("fingerprint") != brand:
+        return False
+    categories = metadata.get("categories")
+    texts = [payload.get("page_content"), *(metadata.get(name) for name in ("title", "source", "heading"))]
+    texts += categories if isinstance(categories, list) else [None]
+    return all(isinstance(text, str) and storable(text) == text for text in texts)
 
 
 def _state(index: VectorIndex) -> str:

@@ -22,6 +22,8 @@ from langchain_lookup_knowledge.types import (
 
 LIST_WEIGHTS: Mapping[str, float] = {"dense": 2.0, "entry": 1.0, "passage": 0.5, "frontmatter": 0.3}
 """Weights of the ranked lists: the best of eight simple ratios on two English knowledge bases (benchmarks/quality.py)."""
+FULL_LIST = 30
+"""Hits of a full ranked list."""
 HINT_WEIGHT = 0.2
 """Weight of the hinted entries as one more list; only entries with a specific term take part."""
 SNIPPET_CHARS = 1000
@@ -62,7 +64,8 @@ def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[RankedEntry]:
 
     `score = sum(weight * (score - floor) / (best - floor)) / sum(weights)`, 0 to 1, over the four lists, with 0 for a list that
     does not have the entry; of its passages in a list, the best counts. The floor of a BM25 list is 0, that of the dense one
-    its lowest cosine, if above 0: models differ in the range their cosines lie in. A convex combination of scores ranks better
+    its lowest cosine, for models differ in the range their cosines lie in; a list that is not full, of a small knowledge base
+    or under a filter, is taken to go on falling as it does. A convex combination of scores ranks better
     than reciprocal ranks (Bruch, Gai and Ingber, ACM TOIS 2023; benchmarks/quality.py shows both). The passage shown is the
     entry's best in the first of "dense", "passage", "entry", "frontmatter" that has one. Ties are broken by entry id.
     """
@@ -70,7 +73,7 @@ def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[RankedEntry]:
     best = {name: _best_by_entry(lists.get(name, ())) for name in LIST_WEIGHTS}
     for name, hits in best.items():
         top = max((hit.score for hit in hits.values()), default=0.0)
-        floor = max(0.0, min((hit.score for hit in lists.get(name, ())), default=0.0)) if name == "dense" else 0.0
+        floor = _floor(lists.get(name, ())) if name == "dense" else 0.0
         for entry_id, hit in hits.items():
             scores[entry_id] += LIST_WEIGHTS[name] * _relative(hit.score, floor, top)
     total = sum(LIST_WEIGHTS.values())
@@ -78,6 +81,14 @@ def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[RankedEntry]:
     dense = best["dense"]
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))
     return [RankedEntry(i, scores[i] / total, dense[i].score if i in dense else None, shown[i].point_id) for i in order]
+
+
+def _floor(hits: Sequence[Hit]) -> float:
+    """Return the cosine that a full list would end with, but no less than 0."""
+    if not hits:
+        return 0.0
+    scores = [hit.score for hit in hits]
+    return max(0.0, max(scores) - (max(scores) - min(scores)) * max(1.0, FULL_LIST / len(hits)))
 
 
 def _relative(score: float, floor: float, top: float) -> float:

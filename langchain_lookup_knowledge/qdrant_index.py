@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import SecretStr
 
+from langchain_lookup_knowledge.cleaning import clean, one_line, visible_text
 from langchain_lookup_knowledge.deadlines import remaining
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
@@ -398,12 +399,14 @@ class _Keys:
         categories = metadata.get(self.category) or []
         shown = {
             "entry_id": entry_id,
-            "title": str(metadata.get(self.title) or entry_id),
-            "categories": list(map(str, categories if isinstance(categories, list) else [categories])),
+            "title": one_line(str(metadata.get(self.title) or entry_id)),
+            "categories": [
+                one_line(str(name)) for name in (categories if isinstance(categories, list) else [categories])
+            ],
             "source": entry_id,
             "heading": "",
         }
-        return {"page_content": text, "metadata": shown}
+        return {"page_content": visible_text(clean(text)).strip(), "metadata": shown}
 
     def _metadata(self, payload: Mapping[str, Any] | None) -> Mapping[str, Any]:
         found = (payload or {}).get(self.metadata) if self.metadata else payload

@@ -35,7 +35,7 @@ class LookupKnowledgeRetriever(BaseRetriever):
     record: Any = "default"
     """An `InvocationRecorder`; left out, the knowledge base's default; None records nothing."""
 
-    _graphs: dict[int, Any] = PrivateAttr(default_factory=dict)
+    _graphs: dict[LookupOptions, Any] = PrivateAttr(default_factory=dict)
 
     @cached_property
     def _recorder(self) -> Any:
@@ -44,12 +44,12 @@ class LookupKnowledgeRetriever(BaseRetriever):
 
     def _graph(self, k: int | None) -> Any:
         k = next(value for value in (k, self.k, self.options.k) if value is not None)
-        if k not in self._graphs:
-            options = replace(self.options, k=k)
-            self._graphs[k] = create_lookup_knowledge_graph(
+        options = replace(self.options, k=k)
+        if options not in self._graphs:
+            self._graphs[options] = create_lookup_knowledge_graph(
                 self.knowledge_base, record=self._recorder, options=options, checkpointer=False
             )
-        return self._graphs[k]
+        return self._graphs[options]
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:
         """Retrieve documents; `config["configurable"]` holds the scope, where `options` has scope fields."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import qdrant_edge
 
 PAYLOAD_VERSION = 4
+MAX_COSINE = 1.001
+"""What a cosine may be with rounding."""
 SPARSE_VECTORS = ("passage", "entry", "frontmatter")
 CATEGORY_FIELD = "metadata.categories_key"
 ENTRY_FIELD = "metadata.entry_id"
@@ -139,13 +141,15 @@ def entry_id_of(point: Any) -> str | None:
 def by_filter(
     filters: int, names: Sequence[str], lists: Sequence[Sequence[tuple[PointId, str | None, float]]]
 ) -> list[Ranked]:
-    """Return the named lists of each filter, without points of others and scores that are not numbers."""
+    """Return the named lists of each filter, the dense one first, without points of others and scores that are not numbers."""
     if len(lists) != len(names) * filters:
         raise StoreError("the index answered another number of searches than it was sent")
     hits = [
         [Hit(i, entry_id, score) for i, entry_id, score in found if entry_id and math.isfinite(score)]
         for found in lists
     ]
+    if any(abs(hit.score) > MAX_COSINE for dense in hits[:: len(names)] for hit in dense):
+        raise StoreError("the index gives cosines outside -1 to 1: it is not one to trust")
     return [dict(zip(names, hits[i * len(names) :][: len(names)], strict=True)) for i in range(filters)]
 
 

@@ -215,3 +215,12 @@ def test_json_is_json_in_every_encoding(folder):
     write_files(folder, {"party.md": "---\ntitle: Party \U0001f389\nkeywords: [party]\n---\nTea.\n"})
     done = run("ask", folder, "party", "--no-l1", "--json", env={"PYTHONIOENCODING": "ascii"})
     assert json.loads(done.stdout)["primary"]["title"] == "Party \U0001f389"
+
+
+def test_the_key_is_not_sent_to_a_server_that_the_folder_names(folder):
+    settings = {"index": {"url": "http://127.0.0.1:9", "collection": "c"}}
+    write_files(folder, {".lookup-knowledge/settings.json": json.dumps(settings)})
+    environment = {"QDRANT_API_KEY": "sk-SECRET", "QDRANT_URL": ""}
+    assert "QDRANT_API_KEY is not sent to http://127.0.0.1:9" in run("ask", folder, "refund", env=environment).stderr
+    environment["QDRANT_URL"] = "http://127.0.0.1:9"
+    assert "is not sent" not in run("ask", folder, "refund", env=environment).stderr

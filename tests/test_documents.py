@@ -9,7 +9,7 @@ import pytest
 from conftest import write_files
 
 from langchain_lookup_knowledge.cleaning import clean, visible_text
-from langchain_lookup_knowledge.documents import category_key, read_folder, sections
+from langchain_lookup_knowledge.documents import _read, _Skipped, category_key, read_folder, sections
 from langchain_lookup_knowledge.errors import DocumentError
 from langchain_lookup_knowledge.hints import HintIndex
 from langchain_lookup_knowledge.types import FrontmatterFields
@@ -137,7 +137,7 @@ def test_only_markdown_of_this_folder_is_read(tmp_path):
     entries, report = read_folder(kb, FrontmatterFields())
     assert [entry.entry_id for entry in entries] == ["A.MD", "b.mdx", "c.markdown"]
     loop = "it cannot be read (Too many levels of symbolic links): make it readable, or remove it"
-    out = "a link out of the knowledge folder, or in a loop: copy the file instead"
+    out = "a link out of the knowledge folder, to a hidden place, or in a loop: copy the file instead"
     assert sorted(str(problem).replace(loop, out) for problem in report.problems) == [
         "broken.md: skipped: it cannot be read (No such file or directory): make it readable, or remove it",
         f"leak.md: skipped: {out}",
@@ -318,3 +318,19 @@ def test_a_small_fuzz_run_finds_nothing():
 
 def test_category_key_folds_case_width_and_blanks():
     assert category_key("  Ｂilling \t Desk ") == category_key("billing desk")
+
+
+def test_a_link_to_a_hidden_file_is_told_and_not_followed(tmp_path):
+    write_files(tmp_path, {".secret/s.md": "hidden", ".env": "KEY=1", "a.md": "seen"})
+    (tmp_path / "link.md").symlink_to(tmp_path / ".secret/s.md")
+    (tmp_path / "env.md").symlink_to(tmp_path / ".env")
+    entries, report = read_folder(tmp_path, FrontmatterFields())
+    assert [entry.entry_id for entry in entries] == ["a.md"]
+    assert sorted(problem.path for problem in report.skipped) == ["env.md", "link.md"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.md")
+    with pytest.raises(_Skipped, match="not a regular file"):
+        _read(tmp_path / "pipe.md", tmp_path)

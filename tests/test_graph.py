@@ -319,3 +319,11 @@ def test_the_record_keeps_the_ranking_the_options_and_the_time_of_each_step(kb, 
     assert 0 < sum(details["steps"].values()) < row["duration_ms"] + 1
     assert details["steps"]["l1_retrieve"] == result["l1"]["elapsed_ms"] > 0
     assert skipped["retrieval_details"]["steps"]["l1_retrieve"] == 0
+
+
+def test_a_recorder_that_nobody_awaits_has_not_stored(ask):
+    class Waiting:
+        async def record(self, invocation):
+            raise AssertionError
+
+    assert ask("refund", record=Waiting())["recorded"] == "failed"

@@ -138,3 +138,21 @@ def test_points_of_others_beside_ours_do_no_harm(folder, client):
         QdrantVectorStore(client, "kb", WordEmbeddings(), vector_name="dense").add_documents(DOCUMENTS)
         assert kb.sync().embedded == 0
         assert create_lookup_knowledge_graph(kb, record=None).invoke({"query": "refund"})["l1"]["status"] == "ok"
+
+
+@pytest.mark.parametrize("field", ["title", "source", "heading"])
+def test_what_a_lying_server_stores_is_left_out(folder, client, field):
+    with KnowledgeBase.open(folder, index=QdrantIndex("", "kb", client=client), embedding=WordEmbeddings()) as kb:
+        kb.sync()
+        points, _ = client.scroll("kb", limit=10)
+        client.set_payload("kb", {field: 5}, points=[point.id for point in points], key="metadata")
+        result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "refund"})
+    assert (result["status"], result["primary"]["layers"]) == ("ok", ["L0"])
+
+
+def test_texts_of_others_are_cleaned(folder, client):
+    client.create_collection("kb", models.VectorParams(size=64, distance=models.Distance.COSINE))
+    text = "Refunds take five days. <!-- HIDDEN --> \u202e\u200b\x1b[31m"
+    document = Document(text, metadata={"source": "/kb/billing/refunds.md"})
+    QdrantVectorStore(client, "kb", WordEmbeddings()).add_documents([document])
+    assert lookup(folder, adopt(client), "refunds")["primary"]["snippet"] == "Refunds take five days.  [31m"

@@ -5,7 +5,18 @@ import pytest
 from langchain_lookup_knowledge import merging
 from langchain_lookup_knowledge.filters import choose_filter, hides_better
 from langchain_lookup_knowledge.graph import no_hints
-from langchain_lookup_knowledge.merging import Hit, RankedEntry, Thresholds, above, assess, fuse, layer, merge, shorten
+from langchain_lookup_knowledge.merging import (
+    FULL_LIST,
+    Hit,
+    RankedEntry,
+    Thresholds,
+    above,
+    assess,
+    fuse,
+    layer,
+    merge,
+    shorten,
+)
 
 NO_HINTS = no_hints()
 THRESHOLDS = Thresholds(medium=0.4, high=0.6)
@@ -43,23 +54,38 @@ def excerpt(entry_id):
     return f"text of {entry_id}"
 
 
+def full(*hits, lowest):
+    """Return a full dense list: these hits, and as many others as it takes, none of them of an entry that matters."""
+    return [*hits, *(hit("other", lowest) for _ in range(FULL_LIST - len(hits)))]
+
+
+def scores(fused):
+    return {entry.entry_id: round(entry.score, 6) for entry in fused if entry.entry_id != "other"}
+
+
 def test_fusion_is_the_weighted_sum_of_scores_relative_to_each_list():
-    dense = [hit("a", 0.6), hit("b", 0.3), hit("c", 0.2)]
+    dense = full(hit("a", 0.6), hit("b", 0.3), lowest=0.2)
     fused = fuse({"dense": dense, "entry": [hit("b", 12.0), hit("c", 3.0)], "frontmatter": [hit("a", 7.0)]})
-    assert {entry.entry_id: entry.score for entry in fused} == {
+    assert scores(fused) == {
         "a": pytest.approx((2.0 + 0.3) / 3.8, abs=1e-6),
         "b": pytest.approx((2.0 * 0.25 + 1.0) / 3.8, abs=1e-6),
         "c": pytest.approx(0.25 / 3.8, abs=1e-6),
     }
-    assert [entry.entry_id for entry in fused] == ["a", "b", "c"]
+    assert [entry.entry_id for entry in fused][:2] == ["a", "b"]
 
 
 def test_the_range_in_which_a_model_has_its_cosines_does_not_matter():
     entry = [hit("c", 9.0), hit("b", 6.0), hit("a", 3.0)]
-    wide = fuse({"dense": [hit("a", 0.7), hit("b", 0.4), hit("c", 0.1)], "entry": entry})
-    narrow = fuse({"dense": [hit("a", 0.87), hit("b", 0.84), hit("c", 0.81)], "entry": entry})
-    assert [round(found.score, 6) for found in wide] == [round(found.score, 6) for found in narrow]
-    assert [found.entry_id for found in wide] == [found.entry_id for found in narrow] == ["a", "b", "c"]
+    wide = fuse({"dense": full(hit("a", 0.7), hit("b", 0.4), lowest=0.1), "entry": entry})
+    narrow = fuse({"dense": full(hit("a", 0.87), hit("b", 0.84), lowest=0.81), "entry": entry})
+    assert scores(wide) == scores(narrow)
+
+
+def test_in_a_short_list_a_small_difference_stays_small():
+    fused = fuse({"dense": [hit("a", 0.32), hit("b", 0.30)], "entry": [hit("b", 5.0)]})
+    assert [entry.entry_id for entry in fused] == ["b", "a"]
+    assert scores(fused)["a"] == pytest.approx(2 / 3.8, abs=1e-6)
+    assert scores(fused)["b"] > 2.8 / 3.8
 
 
 def test_similarities_of_zero_or_less_add_nothing():

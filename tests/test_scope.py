@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from conftest import WordEmbeddings, shared_cases, write_files
+from langchain_core.documents import Document
 from langchain_core.messages import HumanMessage
 
 from langchain_lookup_knowledge import (
@@ -246,3 +247,20 @@ def test_more_scopes_than_are_kept_do_not_drive_each_other_out_at_once(kb, monke
     for tenant in ("acme", "beta", "acme", "gamma"):
         kb.hints("refund", scope=(("tenant", tenant),))
     assert list(kb._knowledge.views) == [(("tenant", "beta"),), (("tenant", "gamma"),)]
+
+
+def test_the_text_of_a_document_does_not_open_itself_to_others(tmp_path):
+    text = "---\ntenant: acme\npublic: true\n---\nBETA-SECRET refund.\n"
+    documents = [Document(text, metadata={"source": "a", "tenant": "beta"})]
+    with KnowledgeBase.from_documents(documents, data_dir=tmp_path / "data", index=None) as kb:
+        graph = create_lookup_knowledge_graph(kb, record=None, options=SCOPED)
+        assert graph.invoke({"query": "a"}, config("acme"))["matches"] == []
+        assert kb.excerpt("a", scope=(("tenant", "beta"),)) == "BETA-SECRET refund."
+
+
+def test_a_retriever_whose_options_change_keeps_to_the_new_ones(kb):
+    retriever = LookupKnowledgeRetriever(knowledge_base=kb, record=None)
+    assert "beta/b.md" in {document.id for document in retriever.invoke("beta-only refund")}
+    scoped = retriever.model_copy(update={"options": SCOPED})
+    assert scoped.invoke("beta-only refund") == []
+    assert "beta/b.md" not in {document.id for document in scoped.invoke("beta-only refund", config("acme"))}

@@ -456,3 +456,15 @@ def test_failures_over_grpc_have_the_same_names(code, details, error, says):
     assert "SECRET" not in str(raised.value)
     index.close()
     served.stop(None).wait()
+
+
+def test_cosines_out_of_range_are_refused():
+    with pytest.raises(StoreError, match="cosines outside -1 to 1"):
+        by_filter(1, ["dense"], [[("a", "one", 5.0)]])
+
+
+def test_a_disk_without_room_is_told_before_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("langchain_lookup_knowledge.embedded_index.LEAST_ROOM", 10**18)
+    with pytest.raises(StoreError, match="MB are free: make room, or move it"):
+        EmbeddedIndex(tmp_path).write(contents("one"), [], [[POINTS[0]]])
+    assert not list(tmp_path.glob("generation-*"))
