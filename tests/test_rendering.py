@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from conftest import shared_cases, write_files
 
-from langchain_lookup_knowledge import KnowledgeBase, LookupOptions, create_lookup_knowledge_tool
+from langchain_lookup_knowledge import KnowledgeBase, LookupOptions, SQLInvocationRecorder, create_lookup_knowledge_tool
 from langchain_lookup_knowledge.rendering import render
 
 MARKS = re.compile(r"^<(/?)(match-[0-9a-f]{16})>$", re.MULTILINE)
@@ -116,11 +116,12 @@ def test_many_terms_are_counted(kb):
 
 @pytest.mark.parametrize("case", shared_cases("fallback_injection"))
 def test_shared_case(case, tmp_path, embedding):
-    if case["id"] not in CHECKS:
-        pytest.skip("held by a test of merging, the graph or the index")
+    if case["id"] == "R-15":
+        pytest.skip("is a test in test_scope.py")
+    options = LookupOptions(**{"k": 20, **OPTIONS.get(case["id"], {})})
     files = {name: text_of(text) for name, text in case["input"]["files"].items()}
     with KnowledgeBase.open(write_files(tmp_path, files), embedding=embedding) as kb:
-        message = create_lookup_knowledge_tool(kb, options=LookupOptions(k=20)).invoke(call(case["input"]["query"]))
+        message = create_lookup_knowledge_tool(kb, options=options).invoke(call(case["input"]["query"]))
         check_marks(message.content, message.artifact)
         assert len(message.content) <= 6000
         CHECKS[case["id"]](message.content, message.artifact, kb)
@@ -156,7 +157,32 @@ def no_image_data(content, artifact, kb):
     assert not re.search(r"[A-Za-z0-9+/]{100}", content)
 
 
+def a_threshold_that_empties_l1_is_told(content, artifact, kb):
+    (row,) = SQLInvocationRecorder.in_file(kb.data_folder / "invocations.db").invocations()
+    assert (row["retrieval_layer"], row["l1_status"], row["primary_entry_id"]) == ("L0", "below_threshold", "b.md")
+    assert re.fullmatch(
+        r"best similarity 0\.\d{3} is under min_similarity 0\.99", row["retrieval_details"]["l1"]["reason"]
+    )
+    assert artifact["relevance"]["semantic_support"] is False
+    assert "semantic" not in content
+
+
+def one_match_an_entry(content, artifact, kb):
+    assert sorted(match["entry_id"] for match in artifact["matches"]) == ["long.md", "o1.md", "o2.md"]
+
+
+def the_exact_keyword_is_among_the_five(content, artifact, kb):
+    exact = next(match for match in artifact["matches"] if match["entry_id"] == "exact.md")
+    assert {"field": "keywords", "text": "E-4711"} in exact["matched"]
+    assert len(artifact["matches"]) == 5
+    assert exact["similarity"] is None or exact["similarity"] < 0.9
+
+
+OPTIONS = {"R-05": {"min_similarity": 0.99}, "R-13": {"k": 5}, "R-20": {"k": 5}}
 CHECKS = {
+    "R-05": a_threshold_that_empties_l1_is_told,
+    "R-13": one_match_an_entry,
+    "R-20": the_exact_keyword_is_among_the_five,
     "R-06": instructions_stand_inside,
     "R-07": lambda content, artifact, kb: None,
     "R-08": fields_are_one_line,

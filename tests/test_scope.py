@@ -19,6 +19,7 @@ from langchain_lookup_knowledge import (
     create_lookup_knowledge_graph,
     create_lookup_knowledge_tool,
 )
+from langchain_lookup_knowledge.cli import main
 
 ACME = "---\ntitle: Acme refunds\nkeywords: [refund]\ntenant: acme\ncategory: billing\n---\nACME-SECRET pays in five days.\n"
 BETA = "---\ntitle: Beta refunds\nkeywords: [refund, beta-only]\ntenant: beta\ncategory: finance\n---\nBETA-SECRET\n"
@@ -177,6 +178,7 @@ def tenant_files(rng):
 
 
 def ways_in(kb, recorder, options):
+    """Return functions from a query and a configuration to all that a caller gets to see."""
     graph = create_lookup_knowledge_graph(kb, record=recorder, options=options)
     tool = create_lookup_knowledge_tool(kb, record=recorder, options=options, list_categories=True)
     retriever = LookupKnowledgeRetriever(knowledge_base=kb, record=recorder, options=options)
@@ -198,7 +200,7 @@ def ways_in(kb, recorder, options):
 
 
 @pytest.mark.slow
-def test_two_thousand_lookups_show_nothing_of_another_tenant(tmp_path, caplog):
+def test_two_thousand_lookups_show_nothing_of_another_tenant(tmp_path, caplog, capsys):
     caplog.set_level(logging.DEBUG)
     rng, embedding = random.Random(7), WordEmbeddings()
     folder = write_files(tmp_path / "kb", dict(tenant_files(rng)))
@@ -216,6 +218,13 @@ def test_two_thousand_lookups_show_nothing_of_another_tenant(tmp_path, caplog):
             answer = rng.choice(rng.choice(settings))(query, config(tenant))
             others = {f"CANARY-{other}" for other in ("north", "south", "west")} - {f"CANARY-{tenant}"}
             assert not [canary for canary in others if canary in repr(answer)], (tenant, query)
+        for _ in range(60):
+            tenant = rng.choice(["north", "south", "west"])
+            query = " ".join(rng.sample(WORDS, 3))
+            database = ["--data-dir", str(tmp_path / "command")]
+            main(["ask", str(folder), query, "--scope", f"tenant={tenant}", "--no-l1", *database, "--json"])
+            shown = capsys.readouterr()
+            assert all(part.startswith(tenant) for part in (shown.out + shown.err).split("CANARY-")[1:])
     rows = recorder.invocations(limit=5000)
     assert len(rows) == 2000
     for row in rows:
