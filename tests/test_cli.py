@@ -78,6 +78,7 @@ def test_invocations_are_filtered_redacted_and_pruned(folder):
     assert run(*database, "--migrate").stdout == "the table is as it should be\n"
 
 
+@pytest.mark.slow
 def test_calls_that_wait_are_told(folder):
     recorder = SQLInvocationRecorder.in_file(folder / "calls.db")
     recorder.migrate()
@@ -221,6 +222,6 @@ def test_the_key_is_not_sent_to_a_server_that_the_folder_names(folder):
     settings = {"index": {"url": "http://127.0.0.1:9", "collection": "c"}}
     write_files(folder, {".lookup-knowledge/settings.json": json.dumps(settings)})
     environment = {"QDRANT_API_KEY": "sk-SECRET", "QDRANT_URL": ""}
-    assert "QDRANT_API_KEY is not sent to http://127.0.0.1:9" in run("ask", folder, "refund", env=environment).stderr
+    assert "QDRANT_API_KEY is not sent to http://127.0.0.1:9" in run("check", folder, env=environment).stderr
     environment["QDRANT_URL"] = "http://127.0.0.1:9"
-    assert "is not sent" not in run("ask", folder, "refund", env=environment).stderr
+    assert "is not sent" not in run("check", folder, env=environment).stderr

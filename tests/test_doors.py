@@ -170,7 +170,8 @@ def serving(command, port, seconds, **where):
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT, **where
     ) as process:
         printed = []
-        threading.Thread(target=lambda: printed.extend(process.stdout), daemon=True).start()
+        reader = threading.Thread(target=lambda: printed.extend(process.stdout), daemon=True)
+        reader.start()
         try:
             deadline = time.monotonic() + seconds
             while not answers(port):
@@ -179,6 +180,7 @@ def serving(command, port, seconds, **where):
             yield printed
         finally:
             process.terminate()
+            reader.join(30)
 
 
 def answers(port):

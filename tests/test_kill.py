@@ -12,7 +12,7 @@ from conftest import SHARED, WordEmbeddings, write_files
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
 
-ROUNDS = 5
+ROUNDS = 3
 SYNC = """
 import sys
 sys.path.insert(0, sys.argv[2])

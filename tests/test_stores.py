@@ -234,6 +234,7 @@ print(lookups)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_open_the_index_all_the_time_neither_fail_nor_disturb_the_writer(tmp_path):
     folder, stop = tmp_path / "index", tmp_path / "stop"
     index = EmbeddedIndex(folder)
