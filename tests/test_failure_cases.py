@@ -197,6 +197,7 @@ def test_q15_an_index_in_use_is_read_by_another_process_and_its_writer_is_told(t
     made.kb.close()
 
 
+@pytest.mark.slow
 def test_q16_lookups_in_threads_while_files_are_indexed_fail_nowhere(base, engine):
     made, stop, failures = base("Q-16"), threading.Event(), []
     graph = create_lookup_knowledge_graph(made.kb, record=None, options=LookupOptions(l1_timeout=60))

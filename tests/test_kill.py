@@ -29,6 +29,7 @@ def edition(number):
     return {f"{i}.md": f"# Entry {i}\n\nedition{number} of entry{i}.\n\n## More\n\nSome text.\n" for i in range(60)}
 
 
+@pytest.mark.slow
 def test_kill_during_sync(tmp_path):
     rng = random.Random(7)
     folder = write_files(tmp_path / "kb", edition(0))

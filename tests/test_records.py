@@ -441,6 +441,7 @@ def test_a_redact_function_keeps_queries_out_of_database_and_spool(tmp_path, loc
     assert given["retrieval_details"]["l0_hints"]["terms"] == ["grimble"]  # what the result shows is left alone
 
 
+@pytest.mark.slow
 def test_nothing_is_called_redacted_while_queries_wait_in_the_spool(recorder, locked):
     recorder.record(INVOCATION)
     with pytest.raises(RecordError, match="calls wait in the spool, their queries with them"):
@@ -469,6 +470,7 @@ def test_what_stays_in_the_spool_is_told_by_prune_and_redact(recorder, tmp_path)
     assert recorder.redact() == 1
 
 
+@pytest.mark.slow
 def test_prune_is_refused_while_calls_wait(recorder, locked):
     recorder.record(INVOCATION)
     recorder._deliver_from = float("inf")  # a failed delivery keeps reading away from the spool, and no more
