@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from langchain_lookup_knowledge.stores import VectorIndex
 
 DONE, NOTHING_FOUND, PROBLEMS_FOUND, CHANGED, USAGE = 0, 1, 1, 1, 2
+ENTRY_SCOPE = "show only entries with this value in the frontmatter, and public ones; repeatable"
 ASK_TIMEOUT = 30.0
 """Seconds L1 may take for `ask`: a person waits, and the first lookup of a process loads what it needs."""
 
@@ -185,13 +186,7 @@ def _add_records(command: argparse.ArgumentParser) -> None:
     command.add_argument("--kb", metavar="KB", help="the same")
     command.add_argument("--data-dir", help="where its data is, if not in the folder")
     command.add_argument("--db", metavar="URL", help="a record database, as an SQLAlchemy URL, instead of KB's")
-    command.add_argument(
-        "--scope",
-        metavar="FIELD=VALUE",
-        action="append",
-        default=[],
-        help="only calls of exactly this scope; repeatable",
-    )
+    _add_scope(command, "only calls of exactly this scope; repeatable")
 
 
 def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -209,8 +204,7 @@ def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     serve.set_defaults(run=_mcp)
 
 
-def _add_scope(command: argparse.ArgumentParser) -> None:
-    what = "show only entries with this value in the frontmatter, and public ones; repeatable"
+def _add_scope(command: argparse.ArgumentParser, what: str = ENTRY_SCOPE) -> None:
     command.add_argument("--scope", metavar="FIELD=VALUE", action="append", default=[], help=what)
 
 

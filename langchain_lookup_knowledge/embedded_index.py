@@ -11,11 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from langchain_lookup_knowledge.errors import (
-    IndexMissing,
-    LookupKnowledgeError,
-    StoreError,
-)
+from langchain_lookup_knowledge.errors import IndexMissing, LookupKnowledgeError, StoreError
 from langchain_lookup_knowledge.merging import PointId
 from langchain_lookup_knowledge.stores import (
     ENTRY_FIELD,

@@ -19,6 +19,7 @@ from langchain_lookup_knowledge.records import (
     as_invocation,
     facts_index,
     tool_invocation,
+    utc,
 )
 from langchain_lookup_knowledge.types import Invocation
 
@@ -316,9 +317,7 @@ def _unit(first: datetime | None, last: datetime | None) -> tuple[str, int]:
 
 def _moments(first: datetime, last: datetime, unit: str) -> list[str]:
     """Return each unit of time from the first moment to the last, also those in which nothing was asked."""
-    start, end = (
-        moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC) for moment in (first, last)
-    )
+    start, end = utc(first), utc(last)
     step = timedelta(hours=1) if unit == "hour" else timedelta(days=1)
     passed = [start + number * step for number in range((end - start) // step + 1)]
     return list(dict.fromkeys(f"{moment:%Y-%m-%d %H}"[: _UNITS[unit][0]] for moment in (*passed, end)))

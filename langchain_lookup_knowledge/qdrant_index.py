@@ -289,9 +289,8 @@ class QdrantIndex:
             **self._collection_options,
         )
         made_with = self.client.init_options
-        if made_with.get("location") != ":memory:" and not made_with.get(
-            "path"
-        ):  # local mode has no indexes, and warns
+        is_local = made_with.get("location") == ":memory:" or made_with.get("path")
+        if not is_local:  # local mode has no indexes, and warns
             for field in INDEXED_FIELDS:
                 self.client.create_payload_index(self.collection, field, models.PayloadSchemaType.KEYWORD)
 

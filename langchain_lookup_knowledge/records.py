@@ -187,9 +187,9 @@ class SQLInvocationRecorder:
         """
         wanted = sa.select(tool_invocation).order_by(_columns.created_at.desc(), _columns.id).limit(limit)
         if since is not None:
-            wanted = wanted.where(_columns.created_at >= _utc(since))
+            wanted = wanted.where(_columns.created_at >= utc(since))
         if until is not None:
-            wanted = wanted.where(_columns.created_at < _utc(until))
+            wanted = wanted.where(_columns.created_at < utc(until))
         for column, value in (
             (_columns.retrieval_layer, layer),
             (_columns.status, status),
@@ -220,7 +220,7 @@ class SQLInvocationRecorder:
             RecordError: the database cannot be written, or calls wait or lie damaged in the spool, where they would stay.
         """
         self._empty_spool("prune")
-        older = sa.delete(tool_invocation).where(_columns.created_at < _utc(before))
+        older = sa.delete(tool_invocation).where(_columns.created_at < utc(before))
         deleted = self._erase(lambda connection: connection.execute(older).rowcount)
         self._empty_log()
         return deleted
@@ -450,19 +450,20 @@ def _add_columns(connection: sa.Connection) -> list[str]:
     return missing
 
 
-def _utc(moment: datetime) -> datetime:
+def utc(moment: datetime) -> datetime:
+    """Return a time in UTC; one without a zone is in UTC already."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _row(invocation: Invocation) -> dict[str, Any]:
     row: dict[str, Any] = {key: value for key, value in invocation.items() if key in _columns}
-    return {**row, "created_at": _utc(datetime.fromisoformat(invocation["created_at"]))}
+    return {**row, "created_at": utc(datetime.fromisoformat(invocation["created_at"]))}
 
 
 def as_invocation(row: Any) -> Invocation:
     """Return a row of `tool_invocation` as it was recorded."""
     created = row["created_at"]
-    return cast(Invocation, {**row, "created_at": created and _utc(created).isoformat()})
+    return cast(Invocation, {**row, "created_at": created and utc(created).isoformat()})
 
 
 def _hashed(row: Any) -> dict[str, Any]:

@@ -14,9 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from langchain_lookup_knowledge.errors import (
-    StoreError,
-)
+from langchain_lookup_knowledge.errors import StoreError
 from langchain_lookup_knowledge.merging import Hit, PointId
 
 if TYPE_CHECKING:
