@@ -170,17 +170,23 @@ def _is_telling(text: str) -> bool:
 
 
 class _Matcher:
-    """Forms under their token keys, so that a scan looks up a few keys a token, however many forms there are."""
+    """Forms under their token keys, so that a scan looks up a few keys a token, however many forms there are.
+
+    Few tokens of a text begin a form, and those are found first, all at once: `_heads` holds, for the first key, or the
+    first two, of each form, how long the forms are that begin so.
+    """
 
     def __init__(self) -> None:
         self.forms: dict[tuple[str, ...], list[_Form]] = {}
-        self._lengths: dict[str, tuple[int, ...]] = {}
+        self._single: set[str] = set()
+        self._heads: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     def copy(self) -> "_Matcher":
         """Return a matcher whose terms may be changed without changing these."""
         terms: dict[int, _Term] = {}
         other = _Matcher()
-        other._lengths = dict(self._lengths)
+        other._single = set(self._single)
+        other._heads = dict(self._heads)
         for keys, bucket in self.forms.items():
             other.forms[keys] = [
                 form._replace(term=terms.setdefault(id(form.term), replace(form.term, entries=list(form.term.entries))))
@@ -194,20 +200,30 @@ class _Matcher:
             bucket.append(form)
             return
         self.forms[keys] = [form]
-        lengths = self._lengths.get(keys[0], ())
+        if len(keys) == 1:
+            self._single.add(keys[0])
+            return
+        head = keys[:2]
+        lengths = self._heads.get(head, ())
         if len(keys) not in lengths:
-            self._lengths[keys[0]] = tuple(sorted((*lengths, len(keys)), reverse=True))
+            self._heads[head] = tuple(sorted((*lengths, len(keys)), reverse=True))
 
     def scan(self, tokens: Tokens, skip: Container[int] = (), *, most: int = MAX_QUERY_COMPARISONS) -> Iterator[_Found]:
         """Yield each term that stands in the tokens, by place and then longest first, but for those in `skip`."""
         keys = tokens.keys
+        single = self._single.intersection(keys)
+        heads = self._heads.keys() & pairwise(keys)
+        if not single and not heads:
+            return
+        begins = single.union([first for first, _ in heads])
         left = most
         for first, key in enumerate(keys):
-            if key not in self._lengths:
+            if key not in begins:
                 continue
             if left < 0:
                 return
-            for length in self._lengths[key]:
+            lengths = self._heads.get(keys[first : first + 2], ())
+            for length in (*lengths, 1) if key in single else lengths:
                 if first + length > len(keys):
                     continue
                 bucket = self.forms.get(keys[first : first + length], ())
@@ -429,6 +445,8 @@ class HintIndex:
         yield from self._matcher.scan(tokens)
         for variant in variants(tokens):
             yield from self._matcher.scan(variant)
+        if self._words.issuperset(tokens.keys):
+            return
         for position, key in enumerate(tokens.keys):
             if key not in self._words:
                 for word in self._spelling.near(key):
@@ -450,10 +468,10 @@ class HintIndex:
         sure = [term for term in terms if term["kind"] != "typo"]
         entries = self._hinted_entries(found)
         return {
-            "titles": _unique(entry["title"] for entry in entries),
-            "keywords": _unique(term["text"] for term in sure if term["field"] == "keywords"),
-            "domains": _unique(domain for term in sure for domain in term["domains"]),
-            "entities": _unique(term["text"] for term in sure if term["field"] == "entities"),
+            "titles": _unique([entry["title"] for entry in entries]),
+            "keywords": _unique([term["text"] for term in sure if term["field"] == "keywords"]),
+            "domains": _unique([domain for term in sure for domain in term["domains"]]),
+            "entities": _unique([term["text"] for term in sure if term["field"] == "entities"]),
             "entries": entries,
             "terms": terms,
         }
@@ -536,11 +554,11 @@ class HintIndex:
             "entry_id": entry.entry_id,
             "title": entry.title,
             "domains": list(entry.categories),
-            "keywords": _unique(term.text for term in terms if term.field == "keywords"),
-            "entities": _unique(term.text for term in terms if term.field == "entities"),
+            "keywords": _unique([term.text for term in terms if term.field == "keywords"]),
+            "entities": _unique([term.text for term in terms if term.field == "entities"]),
             "score": round(score, 4),
         }
 
 
-def _unique(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
+def _unique(texts: list[str]) -> list[str]:
+    return list(dict.fromkeys(texts)) if len(texts) > 1 else texts

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple, overload
 
 from langchain_lookup_knowledge.cleaning import bounded
@@ -22,7 +22,7 @@ _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
 _SEMITIC_MARKS = "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u065f\u0670"
 _SKIN_TONES = "\U0001f3fb-\U0001f3ff"
 
-_ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:'[A-Za-z]+)*")
+_ASCII_WORD = re.compile(r"([a-z0-9]+(?:'[a-z]+)*)")
 _IS_SPACELESS = re.compile(f"[{_SPACELESS}]")
 _ACCENTED = re.compile(r"[\u00c0-\u052f\u0620-\u06ff\u1e00-\u1fff][\u0300-\u036f]*|[a-z][\u0300-\u036f]+")
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -41,19 +41,29 @@ class Token(NamedTuple):
 
 
 class Tokens(Sequence[Token]):
-    """The tokens of a text. Most texts are only asked for their keys, so the tokens themselves are made when needed."""
+    """The tokens of a text. Most texts are only asked for their keys, so the tokens themselves are made when needed.
 
-    __slots__ = ("_places", "keys", "text")
+    Args:
+        text: the text.
+        keys: the keys of its tokens.
+        parts: what stands between the tokens and the tokens themselves, in turn, as `re.split` gives them.
+    """
 
-    def __init__(self, text: str, keys: tuple[str, ...], places: Sequence[Token] | None = None) -> None:
+    __slots__ = ("_edges", "_made", "_parts", "keys", "text")
+
+    def __init__(self, text: str, keys: tuple[str, ...], parts: Sequence[str]) -> None:
         self.text = text
         self.keys = keys
-        self._places: Sequence[Token | re.Match[str]] | None = places
+        self._parts = parts
+        self._edges: Sequence[int] = ()
+        self._made: Sequence[Token] | None = None
 
     @classmethod
     def of(cls, text: str, made: Sequence[Token]) -> "Tokens":
         """Return tokens that were made in another way than `cut` makes them."""
-        return cls(text, tuple(token.key for token in made), made)
+        tokens = cls(text, tuple([token.key for token in made]), ())
+        tokens._made = made
+        return tokens
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -63,25 +73,26 @@ class Tokens(Sequence[Token]):
     @overload
     def __getitem__(self, index: slice) -> list[Token]: ...
     def __getitem__(self, index: int | slice) -> Token | list[Token]:
-        if self._places is None:
-            self._places = list(_pattern(self.text).finditer(self.text))
+        if self._made is not None:
+            return list(self._made[index]) if isinstance(index, slice) else self._made[index]
+        if not self._edges:
+            self._edges = list(accumulate(map(len, self._parts)))
         if isinstance(index, slice):
-            return [_token(place) for place in self._places[index]]
-        return _token(self._places[index])
+            return [self._token(i) for i in range(*index.indices(len(self.keys)))]
+        return self._token(range(len(self.keys))[index])
 
-
-def _token(place: Token | re.Match[str]) -> Token:
-    if isinstance(place, Token):
-        return place
-    key, exact, spaceless = _fold(place[0])
-    return Token(place.start(), place.end(), spaceless, key, exact)
+    def _token(self, index: int) -> Token:
+        key, exact, spaceless = _fold(self._parts[2 * index + 1])
+        return Token(self._edges[2 * index], self._edges[2 * index + 1], spaceless, key, exact)
 
 
 def cut(text: str) -> Tokens:
     """Return the tokens of a text."""
     if text.isascii():
-        return Tokens(text, tuple([_ascii_key(word) for word in _ASCII_WORD.findall(text.lower())]))
-    return Tokens(text, tuple([_fold(word)[0] for word in _pattern(text).findall(text)]))
+        parts = _ASCII_WORD.split(text.lower())
+        return Tokens(text, tuple(map(singular, parts[1::2])), parts)
+    parts = _classes().token.split(text)
+    return Tokens(text, tuple([_fold(word)[0] for word in parts[1::2]]), parts)
 
 
 def variants(tokens: Tokens) -> list[Tokens]:
@@ -120,21 +131,16 @@ def join_parts(tokens: Tokens) -> Tokens | None:
     return Tokens.of(text, made) if len(made) < len(tokens) else None
 
 
-def _ascii_key(word: str) -> str:
-    """Return the key of a small ASCII word; most end in no s and are their own."""
-    return singular(word) if word[-1] == "s" else word
-
-
 def _fold(word: str) -> tuple[str, str, bool]:
     """Return (key, exact, spaceless) of a token as written."""
+    if word.isascii():
+        exact = word.lower()
+        return singular(exact), exact, False
     return _remembered_fold(word) if len(word) <= 32 else _remembered_fold.__wrapped__(word)
 
 
 @lru_cache(maxsize=100_000)
 def _remembered_fold(word: str) -> tuple[str, str, bool]:
-    if word.isascii():
-        exact = word.lower()
-        return singular(exact), exact, False
     exact = plain(word).casefold().replace("i̇", "i").replace("’", "'").replace("ʼ", "'")
     exact = unicodedata.normalize("NFC", exact)
     return singular(unaccented(exact)), exact, _IS_SPACELESS.match(word) is not None
@@ -157,6 +163,8 @@ def _base_letters(accented: re.Match[str]) -> str:
 
 def singular(word: str) -> str:
     """Undo -s, -es, -ies and a possessive; both sides of a comparison go through it, so it need not give a word."""
+    if word[-1:] != "s":  # the usual case
+        return word
     word = word.removesuffix("'s")
     if len(word) < 4 or word[-1] != "s" or word in _NOT_PLURAL or not (word.isascii() and word.isalpha()):
         return word
@@ -171,10 +179,6 @@ class _Classes(NamedTuple):
     token: re.Pattern[str]
     ignored: re.Pattern[str]
     soft: re.Pattern[str]
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    return _ASCII_WORD if text.isascii() else _classes().token
 
 
 @lru_cache(maxsize=10_000)
@@ -198,11 +202,11 @@ def _classes() -> _Classes:
     letter = rf"[^\W_{_SPACELESS}{_KATAKANA}]"
     run = f"{letter}+(?:{mark}+{letter}*)*"
     word = f"{run}(?:['’ʼ＇]{run})*"
-    plain_word = f"[A-Za-z0-9]+(?!{letter}|{mark}|['’ʼ＇])"  # the usual case first: it is several times faster
+    plain_word = r"[A-Za-z0-9]++(?=[\x00-\x26\x28-\x7f]|\Z)"  # the usual case first: it is several times faster
     token = f"{plain_word}|[{_SPACELESS}]{mark}*|(?:[{_KATAKANA}]{mark}*)+|{word}|[{members('So')}]"
     ignored = f"[{members('Cf')}\ufe00-\ufe0f{_SKIN_TONES}{_SEMITIC_MARKS}]+"
     soft = rf"[\s\-_/\u2212{members('Pd', 'Cf')}]*"
-    return _Classes(re.compile(token), re.compile(ignored), re.compile(soft))
+    return _Classes(re.compile(f"({token})"), re.compile(ignored), re.compile(soft))
 
 
 def _ranges(places: Sequence[int]) -> list[str]:
