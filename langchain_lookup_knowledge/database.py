@@ -116,6 +116,11 @@ def within(call: Callable[[], T], deadline: float) -> T:
         raise RecordError("the record database did not answer in time: check it") from error
 
 
+def busy(seconds: float) -> RecordError:
+    """Return the error of a call that did not get its turn."""
+    return RecordError(f"the record database has been busy for {seconds:g} s: check it")
+
+
 def cause(error: Exception) -> str:
     """Return what went wrong, without what a server's message may quote."""
     original = getattr(error, "orig", None) or error

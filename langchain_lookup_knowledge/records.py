@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from langchain_lookup_knowledge.database import (
     advice,
+    busy,
     cause,
     check_kind,
     create_engine,
@@ -27,6 +28,7 @@ from langchain_lookup_knowledge.database import (
     within,
 )
 from langchain_lookup_knowledge.errors import RecordError
+from langchain_lookup_knowledge.group_commit import GroupCommit
 from langchain_lookup_knowledge.invocations import bounded, hash_query, is_hashed, storable
 from langchain_lookup_knowledge.spool import Spool
 from langchain_lookup_knowledge.types import Invocation
@@ -159,11 +161,10 @@ class SQLInvocationRecorder:
         """
         kept = self._kept(invocation)
         try:
-            self._store([kept], LOOKUP_WAIT)
+            self._group.write(kept, LOOKUP_WAIT, self._store)
         except RecordError as error:
             self._keep_for_later(kept, error)
             return "spooled"
-        self._told = None
         if not (self._spool.is_empty() or self._delivering.locked()):
             self._deliver_beside()
         return "stored"
@@ -301,6 +302,7 @@ class SQLInvocationRecorder:
         finally:
             self._delivering.release()
         self._deliver_from = 0.0
+        self._told = None
         return True
 
     def _deliver_beside(self) -> None:
@@ -340,7 +342,7 @@ class SQLInvocationRecorder:
         """Run work in a transaction, within a time limit; once more if a pooled connection turns out to be dead."""
         deadline = time.monotonic() + seconds
         if not self._slots.acquire(timeout=seconds):
-            raise RecordError(f"the record database has been busy for {seconds:g} s: check it")
+            raise busy(seconds)
         slots = self._slots
 
         def run() -> T:
@@ -372,7 +374,8 @@ class SQLInvocationRecorder:
             if self._dialect == "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL statement_timeout = {seconds * 1000:.0f}")
             elif self._own:
-                connection.exec_driver_sql(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+                driver: Any = connection.connection.driver_connection  # SQLAlchemy's own way is as dear as the insert
+                driver.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}").close()
             result = work(connection)
         if opened is not None and opened != identity(self._file):
             raise RecordError("the record database was deleted or replaced meanwhile: what was done went with it")
@@ -399,6 +402,7 @@ class SQLInvocationRecorder:
 
     def _start_process(self) -> None:
         self._delivering = threading.Lock()
+        self._group: GroupCommit[Invocation] = GroupCommit()
         self._deliver_from = 0.0
         self._slots = threading.BoundedSemaphore(1 if self._dialect == "sqlite" else MAX_CALLS)
 

@@ -13,7 +13,7 @@ ORDER = [
     ["tokens", "frontmatter", "invocations", "deadlines", "breaker"],
     ["documents"],
     ["hints", "descriptions", "filters", "passages", "scope", "spool", "database"],
-    ["merging", "lints"],
+    ["merging", "lints", "group_commit"],
     ["embeddings", "stores", "records", "rendering", "charts"],
     ["embedded_index", "qdrant_index"],
     ["data_folder"],

@@ -1,0 +1,121 @@
+"""Group commit: what several threads want written at once is written together, and each learns what became of its own."""
+
+import threading
+import time
+
+from langchain_lookup_knowledge.errors import RecordError
+from langchain_lookup_knowledge.group_commit import LARGEST_GROUP, GroupCommit
+
+
+class Store:
+    """Keeps the groups it was given; the first call waits until it is let go."""
+
+    def __init__(self, fail_on=None):
+        self.groups = []
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.fail_on = fail_on
+
+    def __call__(self, group, seconds):
+        self.groups.append(list(group))
+        if len(self.groups) == 1:
+            self.entered.set()
+            assert self.go_on.wait(10)
+        if self.fail_on is not None and len(self.groups) == self.fail_on[0]:
+            raise self.fail_on[1]
+
+
+def write_at_once(items, store, seconds=10.0, meanwhile=lambda commit: None):
+    """Write the first item and, while that is under way, the others; return what each raised, None for nothing."""
+    commit, outcome = GroupCommit(), {}
+
+    def write(item):
+        try:
+            commit.write(item, seconds, store)
+            outcome[item] = None
+        except BaseException as error:  # noqa: BLE001
+            outcome[item] = error
+
+    threads = [threading.Thread(target=write, args=(item,)) for item in items]
+    threads[0].start()
+    assert store.entered.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    while len(commit._waiting) < len(items) - 1:
+        time.sleep(0.001)
+    meanwhile(commit)
+    store.go_on.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    return outcome
+
+
+def test_what_comes_while_one_is_written_is_written_together():
+    store = Store()
+    outcome = write_at_once(range(10), store)
+    assert set(outcome.values()) == {None}
+    assert [len(group) for group in store.groups] == [1, 9]
+
+
+def test_a_group_has_a_size_that_fits_and_the_rest_goes_next():
+    store = Store()
+    outcome = write_at_once(range(LARGEST_GROUP + 6), store)
+    assert set(outcome.values()) == {None}
+    assert [len(group) for group in store.groups] == [1, LARGEST_GROUP, 5]
+
+
+def test_each_thread_of_a_group_learns_of_its_failure_and_no_other():
+    store = Store(fail_on=(2, RecordError("the disk is full")))
+    outcome = write_at_once(range(4), store)
+    assert outcome.pop(0) is None
+    assert {str(error) for error in outcome.values()} == {"the disk is full"}
+    assert len(set(map(id, outcome.values()))) == 3  # an exception of its own for each thread
+
+
+def test_a_thread_that_is_interrupted_while_it_writes_leaves_no_other_waiting():
+    store = Store(fail_on=(1, KeyboardInterrupt()))
+    outcome = write_at_once(range(3), store)
+    assert isinstance(outcome[0], KeyboardInterrupt)
+    assert outcome[1] is outcome[2] is None
+
+
+def test_who_waits_too_long_gives_up_and_is_not_written():
+    store = Store()
+
+    def until_all_gave_up(commit):
+        while commit._waiting:
+            time.sleep(0.001)
+
+    outcome = write_at_once(range(3), store, seconds=0.05, meanwhile=until_all_gave_up)
+    assert outcome[0] is None
+    assert {str(outcome[1]), str(outcome[2])} == {"the record database has been busy for 0.05 s: check it"}
+    assert store.groups == [[0]]
+
+
+def test_those_whose_writer_is_interrupted_learn_that_they_were_not_written():
+    outcome = write_at_once(range(3), Store(fail_on=(2, KeyboardInterrupt())))
+    assert outcome.pop(0) is None
+    assert sorted(map(repr, outcome.values())) == [
+        "KeyboardInterrupt()",
+        "RecordError('the writing of the record was interrupted')",
+    ]
+
+
+def test_many_threads_write_each_item_once():
+    commit, written, lock = GroupCommit(), [], threading.Lock()
+
+    def store(group, seconds):
+        assert lock.acquire(blocking=False), "two groups at once"
+        written.extend(group)
+        lock.release()
+
+    def write(number):
+        for i in range(200):
+            commit.write((number, i), 10.0, store)
+
+    workers = [threading.Thread(target=write, args=(number,)) for number in range(16)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert len(written) == len(set(written)) == 16 * 200
