@@ -269,6 +269,7 @@ def _create(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":
         vectors={"dense": edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine)},
         sparse_vectors={name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf) for name in SPARSE_VECTORS},
         wal_enabled=False,
+        max_search_threads=1,  # the lists of a search are not searched in parallel, and handing them to others costs more
     )
     shard = edge.EdgeShard.create(str(path), config)
     for field in INDEXED_FIELDS:
