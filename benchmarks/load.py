@@ -2,8 +2,9 @@
 
 `python benchmarks/load.py KB [--data-dir DIR] [--category-from-path N] [--callers N] [--minutes M] [--awaited]`
 
-floor: embed the query and send one dense search to the same index. whole: the real tool, with hints, filter, guarded hybrid
-search, merge and an SQLite row. Both take turns of a few seconds, so that a change of the machine's speed meets both; one
+floor: embed the query and send one dense search to the same index. floor in frame: the same in a node of a five-node graph, the
+others empty, as a StructuredTool. whole: the real tool, with hints, filter, guarded hybrid
+search, merge and an SQLite row. They take turns of a few seconds, so that a change of the machine's speed meets all; one
 thread of the model an embedding. down: the tool on a server that refuses connections, its circuit open; L0: the same tool with
 L1 switched off, in turns again. Memory is the resident set of the process, at the end of each turn.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import psutil
 import qdrant_edge as edge
+from overhead import empty_frame
 
 from langchain_lookup_knowledge import (
     FastEmbedModel,
@@ -92,7 +94,7 @@ def in_turns(parts, turns):
 def show(rates, times):
     for name, rate in rates.items():
         p50, p99 = percentile(times[name], 0.5), percentile(times[name], 0.99)
-        print(f"{name:<8}{statistics.median(rate):8.1f} lookups/s{p50:9.2f} ms median{p99:9.2f} ms p99")
+        print(f"{name:<15}{statistics.median(rate):8.1f} lookups/s{p50:9.2f} ms median{p99:9.2f} ms p99")
 
 
 def main():
@@ -117,6 +119,8 @@ def main():
         nearest = edge.Query.Nearest(embeddings.embed_query(model, query), using="dense")
         kb.index._opened().shard.query(edge.QueryRequest(query=nearest, limit=10, with_payload=True))
 
+    frame = empty_frame(floor)
+
     def turn(tool):
         if arguments.awaited:
             return lambda seconds: turn_awaited(
@@ -125,16 +129,18 @@ def main():
         return lambda seconds: turn_in_threads(lambda q: tool.invoke({"query": q}), queries, arguments.callers, seconds)
 
     tool = create_lookup_knowledge_tool(kb, record=recorder, options=patient)
-    turns = max(1, round(arguments.minutes * 60 / (2 * TURN)))
+    turns = max(1, round(arguments.minutes * 60 / (3 * TURN)))
     parts = {
         "floor": lambda seconds: turn_in_threads(floor, queries, arguments.callers, seconds),
+        "floor in frame": lambda seconds: turn_in_threads(frame.invoke, queries, arguments.callers, seconds),
         "whole": turn(tool),
     }
     rates, times, memory = in_turns(parts, turns)
     print(f"{arguments.callers} callers, {len(kb.entries)} entries, {turns} turns of {TURN:g} s each")
     show(rates, times)
-    ratios = [whole / floor for whole, floor in zip(rates["whole"], rates["floor"], strict=True)]
-    print(f"whole / floor = {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    for name in ("floor in frame", "whole"):
+        ratios = [rate / floor for rate, floor in zip(rates[name], rates["floor"], strict=True)]
+        print(f"{name} / floor = {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
     print(f"memory {memory[0]:.0f} MiB after the first turns, {memory[-1]:.0f} at the end, {max(memory):.0f} at most")
 
     alone = create_lookup_knowledge_tool(kb, record=recorder, options=LookupOptions(l1_enabled=False))
