@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "all-MiniLM-L6-v2-int8"
 DEFAULT_MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 TOKENIZER_FOLDER = Path(__file__).parent / "minilm"
-BATCH_SIZE = 8
-"""Passages embedded at once, sorted by length: without padding, small batches are faster than large ones on a CPU."""
+BATCH_SIZE = 4
+"""Passages embedded at once, sorted by their number of tokens: with little padding, small batches are the fastest on a CPU
+(benchmarks/indexing.py)."""
 CALIBRATED = {DEFAULT_MODEL: Thresholds(medium=0.53, high=0.65)}
 """Fitted by `benchmarks/thresholds.py`: one in five questions without an answer may claim medium, one in fifty high."""
 _LATIN = re.compile(r"[\x00-\u024f\u1e00-\u1eff]")
@@ -91,7 +92,7 @@ class FastEmbedModel(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return one vector of unit length a text, in order."""
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        order = sorted(range(len(texts)), key=lambda i: self.count_tokens(texts[i]))
         vectors: list[list[float]] = [[]] * len(texts)
         embedded = self.load().embed([texts[i] for i in order], batch_size=BATCH_SIZE)
         for position, vector in zip(order, embedded, strict=True):
