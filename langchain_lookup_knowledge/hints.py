@@ -172,58 +172,57 @@ def _is_telling(text: str) -> bool:
 class _Matcher:
     """Forms under their token keys, so that a scan looks up a few keys a token, however many forms there are.
 
-    Few tokens of a text begin a form, and those are found first, all at once: by the forms of a single token, and by the
-    first two keys of the longer ones, under which `_heads` holds how long these are.
+    Few tokens of a text begin a form, and those are found first: by `words`, the keys of all forms, true for those that are a
+    form by themselves; and by the first two keys of longer forms, under which `_lengths` holds how many keys these have.
     """
 
     def __init__(self) -> None:
         self.forms: dict[tuple[str, ...], list[_Form]] = {}
-        self._single: set[str] = set()
-        self._heads: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self.words: dict[str, bool] = {}
+        self._lengths: dict[tuple[str, ...], tuple[int, ...]] = {}
+
+    def terms(self) -> list[_Term]:
+        """Return the terms, each once."""
+        return list({id(form.term): form.term for bucket in self.forms.values() for form in bucket}.values())
 
     def copy(self) -> "_Matcher":
         """Return a matcher whose terms may be changed without changing these."""
-        terms: dict[int, _Term] = {}
+        terms = {id(term): replace(term, entries=list(term.entries)) for term in self.terms()}
         other = _Matcher()
-        other._single = set(self._single)
-        other._heads = dict(self._heads)
         for keys, bucket in self.forms.items():
-            other.forms[keys] = [
-                form._replace(term=terms.setdefault(id(form.term), replace(form.term, entries=list(form.term.entries))))
-                for form in bucket
-            ]
+            for form in bucket:
+                other.add(keys, form._replace(term=terms[id(form.term)]))
         return other
 
     def add(self, keys: tuple[str, ...], form: _Form) -> None:
-        bucket = self.forms.get(keys)
-        if bucket is not None:
-            bucket.append(form)
+        bucket = self.forms.setdefault(keys, [])
+        bucket.append(form)
+        if len(bucket) > 1:
             return
-        self.forms[keys] = [form]
+        for key in keys:
+            self.words.setdefault(key, False)
         if len(keys) == 1:
-            self._single.add(keys[0])
+            self.words[keys[0]] = True
             return
-        head = keys[:2]
-        lengths = self._heads.get(head, ())
+        lengths = self._lengths.get(keys[:2], ())
         if len(keys) not in lengths:
-            self._heads[head] = tuple(sorted((*lengths, len(keys)), reverse=True))
+            self._lengths[keys[:2]] = tuple(sorted((*lengths, len(keys)), reverse=True))
 
     def scan(self, tokens: Tokens, skip: Container[int] = (), *, most: int = MAX_QUERY_COMPARISONS) -> Iterator[_Found]:
         """Yield each term that stands in the tokens, by place and then longest first, but for those in `skip`."""
         keys = tokens.keys
-        single = self._single.intersection(keys)
-        heads = self._heads.keys() & pairwise(keys)
-        if not single and not heads:
+        begins = {key for key in keys if self.words.get(key)}
+        begins.update([key for key, _ in self._lengths.keys() & pairwise(keys)])
+        if not begins:
             return
-        begins = single.union([first for first, _ in heads])
         left = most
         for first, key in enumerate(keys):
             if key not in begins:
                 continue
             if left < 0:
                 return
-            lengths = self._heads.get(keys[first : first + 2], ())
-            for length in (*lengths, 1) if key in single else lengths:
+            lengths = self._lengths.get(keys[first : first + 2], ())
+            for length in (*lengths, 1) if self.words[key] else lengths:
                 if first + length > len(keys):
                     continue
                 bucket = self.forms.get(keys[first : first + length], ())
@@ -307,7 +306,8 @@ class HintIndex:
 
     def _withdraw(self, entry_ids: set[str]) -> None:
         """Take the entries' declarations back, and the terms that nobody declares any more."""
-        for keys, bucket in list(self._matcher.forms.items()):
+        kept = _Matcher()
+        for keys, bucket in self._matcher.forms.items():
             for form in bucket:
                 term = form.term
                 if not entry_ids.isdisjoint(term.entries):
@@ -315,11 +315,9 @@ class HintIndex:
                     term.entries = [entry_id for entry_id in term.entries if entry_id not in entry_ids]
                     if term.entries and term.entries[0] != first:
                         self._respell(term, keys)
-            kept = [form for form in bucket if form.term.entries]
-            if kept:
-                self._matcher.forms[keys] = kept
-            else:
-                del self._matcher.forms[keys]
+                if term.entries:
+                    kept.add(keys, form)
+        self._matcher = kept
 
     def _respell(self, term: _Term, keys: tuple[str, ...]) -> None:
         """Write a term as the first entry does that declares it now."""
@@ -329,7 +327,6 @@ class HintIndex:
 
     def _finish(self) -> list[_Term]:
         """Bring what is derived from the declarations up to date; return the terms whose counts are to be made anew."""
-        terms = {id(form.term): form.term for bucket in self._matcher.forms.values() for form in bucket}
         combinations: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._names: dict[str, str] = {}
         for entry in self._entries.values():
@@ -337,7 +334,7 @@ class HintIndex:
                 self._names.setdefault(category_key(category), category)
         place = {entry_id: number for number, entry_id in enumerate(self._entries)}
         changed = []
-        for term in terms.values():
+        for term in self._matcher.terms():
             term.entries.sort(key=place.__getitem__)
             declared = (name for entry_id in term.entries for name in self._categories(self._entries[entry_id]))
             categories = tuple(dict.fromkeys(declared))
@@ -346,8 +343,7 @@ class HintIndex:
                 term.categories = combinations.setdefault(categories, categories)
                 changed.append(term)
         self.file_limit = min(MAX_LISTED, max(3, math.ceil(SPECIFIC_SHARE * len(self._entries))))
-        self._words = frozenset(key for keys in self._matcher.forms for key in keys)
-        self._spelling = _Spelling(self._words)
+        self._spelling = _Spelling(self._matcher.words)
         return changed
 
     def _categories(self, entry: Entry) -> list[str]:
@@ -385,10 +381,9 @@ class HintIndex:
     def common_keywords(self, share: float) -> list[CommonKeyword]:
         """Return the keywords that stand in more than this share of the entries and are not specific, most common first."""
         limit = max(self.file_limit, share * len(self._entries))
-        terms = {id(form.term): form.term for bucket in self._matcher.forms.values() for form in bucket}.values()
         common = [
             CommonKeyword(term.text, term.entries[0], term.files)
-            for term in terms
+            for term in self._matcher.terms()
             if term.field == "keywords" and term.files > limit
         ]
         return sorted(common, key=lambda keyword: (-keyword.files, keyword.text))
@@ -445,10 +440,8 @@ class HintIndex:
         yield from self._matcher.scan(tokens)
         for variant in variants(tokens):
             yield from self._matcher.scan(variant)
-        if self._words.issuperset(tokens.keys):
-            return
         for position, key in enumerate(tokens.keys):
-            if key not in self._words:
+            if key not in self._matcher.words:
                 for word in self._spelling.near(key):
                     yield from self._scan_corrected(tokens, position, word)
 
