@@ -11,7 +11,7 @@ import copy
 import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -62,7 +62,7 @@ class _Term:
     """A title, keyword or entity as written.
 
     `entries` declare it, `categorised` of them in `categories`. `files` entries hold it somewhere in their text, `inside` of
-    them in one of these categories.
+    them in one of these categories. `variants` has a bit for each other way to cut it that no other term took first.
     """
 
     text: str
@@ -73,6 +73,12 @@ class _Term:
     categorised: int = 0
     files: int = 0
     inside: int = 0
+    variants: int = 0
+
+    @property
+    def found_as(self) -> tuple[Field, str, int]:
+        """All that decides where the term is found."""
+        return self.field, self.text, self.variants
 
 
 class CommonKeyword(NamedTuple):
@@ -156,12 +162,11 @@ def is_generic(title: str) -> bool:
     return plain(title).casefold().strip() in GENERIC_TITLES
 
 
-def _is_telling(text: str) -> bool:
+def _is_telling(tokens: Tokens) -> bool:
     """Say whether a term is worth matching: not a stop word, a single letter, nothing but punctuation, or a whole text."""
-    tokens = cut(text)
     if len(tokens) != 1:
         return 0 < len(tokens) <= MAX_TOKENS
-    token = tokens[0]
+    text, token = tokens.text, tokens[0]
     symbols = (text[: token.start] + text[token.end :]).strip()
     if symbols or token.spaceless or not token.exact.isalnum():
         return True
@@ -184,15 +189,6 @@ class _Matcher:
     def terms(self) -> list[_Term]:
         """Return the terms, each once."""
         return list({id(form.term): form.term for bucket in self.forms.values() for form in bucket}.values())
-
-    def copy(self) -> "_Matcher":
-        """Return a matcher whose terms may be changed without changing these."""
-        terms = {id(term): replace(term, entries=list(term.entries)) for term in self.terms()}
-        other = _Matcher()
-        for keys, bucket in self.forms.items():
-            for form in bucket:
-                other.add(keys, form._replace(term=terms[id(form.term)]))
-        return other
 
     def add(self, keys: tuple[str, ...], form: _Form) -> None:
         bucket = self.forms.setdefault(keys, [])
@@ -271,84 +267,65 @@ class HintIndex:
 
     def __init__(self, entries: Iterable[Entry], *, case_sensitive: Iterable[str] = ()) -> None:
         self._case_sensitive = frozenset(case_sensitive)
+        self._read(entries)
+        for entry in self._entries.values():
+            self._count(entry, 1)
+
+    def _read(self, entries: Iterable[Entry]) -> None:
         self._entries = {entry.entry_id: entry for entry in entries}
         self._matcher = _Matcher()
         for entry in self._entries.values():
             self._declare(entry)
         self._finish()
-        for entry in self._entries.values():
-            self._count(entry, 1)
 
     def anew(self, entries: Iterable[Entry]) -> "HintIndex":
         """Return the index of other entries, as if it had never known any of these."""
         return HintIndex(entries, case_sensitive=self._case_sensitive)
 
     def updated(self, entries: Iterable[Entry]) -> "HintIndex":
-        """Return the index of other entries; texts that did not change are only read again for terms that are new."""
+        """Return the index of other entries; texts that did not change are only read again for terms that are new.
+
+        All terms are declared anew, which is the cheap part; the counts of those found as before are kept.
+        """
         after = {entry.entry_id: entry for entry in entries}
         gone = [entry for entry in self._entries.values() if after.get(entry.entry_id) != entry]
         come = [entry for entry in after.values() if self._entries.get(entry.entry_id) != entry]
         if len(gone) + len(come) > len(after) // 4:
             return self.anew(after.values())
         index = copy.copy(self)
-        index._entries = after
-        index._matcher = self._matcher.copy()
-        for entry in gone:
-            index._count(entry, -1)
-        index._withdraw({entry.entry_id for entry in gone})
-        for entry in come:
-            index._declare(entry)
-        fresh = index._finish()
-        for entry in come:
-            index._count(entry, 1)
-        index._recount(fresh)
+        index._read(after.values())
+        known, fresh = {term.found_as: term for term in self._matcher.terms()}, []
+        for term in index._matcher.terms():
+            before = known.get(term.found_as)
+            if before is None or before.categories != term.categories:
+                fresh.append(term)
+            else:
+                term.files, term.inside = before.files, before.inside
+        for changed, change in ((gone, -1), (come, 1)):
+            for entry in changed:
+                index._count(entry, change)
+        if fresh:
+            index._recount(fresh)
         return index
 
-    def _withdraw(self, entry_ids: set[str]) -> None:
-        """Take the entries' declarations back, and the terms that nobody declares any more."""
-        kept = _Matcher()
-        for keys, bucket in self._matcher.forms.items():
-            for form in bucket:
-                term = form.term
-                if not entry_ids.isdisjoint(term.entries):
-                    first = term.entries[0]
-                    term.entries = [entry_id for entry_id in term.entries if entry_id not in entry_ids]
-                    if term.entries and term.entries[0] != first:
-                        self._respell(term, keys)
-                if term.entries:
-                    kept.add(keys, form)
-        self._matcher = kept
-
-    def _respell(self, term: _Term, keys: tuple[str, ...]) -> None:
-        """Write a term as the first entry does that declares it now."""
-        for field, text in _declared(self._entries[term.entries[0]]):
-            if field == term.field and (tokens := cut(text)).keys == keys:
-                term.text = tokens.text
-
-    def _finish(self) -> list[_Term]:
-        """Bring what is derived from the declarations up to date; return the terms whose counts are to be made anew."""
+    def _finish(self) -> None:
+        """Make what is derived from the declarations."""
         combinations: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._names: dict[str, str] = {}
         for entry in self._entries.values():
             for category in entry.categories:
                 self._names.setdefault(category_key(category), category)
-        place = {entry_id: number for number, entry_id in enumerate(self._entries)}
-        changed = []
         for term in self._matcher.terms():
-            term.entries.sort(key=place.__getitem__)
             declared = (name for entry_id in term.entries for name in self._categories(self._entries[entry_id]))
             categories = tuple(dict.fromkeys(declared))
             term.categorised = sum(bool(self._entries[entry_id].categories) for entry_id in term.entries)
-            if categories != term.categories or term.files == 0:
-                term.categories = combinations.setdefault(categories, categories)
-                changed.append(term)
+            term.categories = combinations.setdefault(categories, categories)
         self.file_limit = min(MAX_LISTED, max(3, math.ceil(SPECIFIC_SHARE * len(self._entries))))
         self._spelling = _Spelling(self._matcher.words)
-        return changed
 
     def _categories(self, entry: Entry) -> list[str]:
         """Return the categories of an entry, each as it is first written in the knowledge base."""
-        return [self._names[category_key(category)] for category in entry.categories]
+        return [self._names.get(category_key(category), category) for category in entry.categories]
 
     def _recount(self, terms: Sequence[_Term]) -> None:
         """Count the files of these terms anew, without cutting up texts in which none of their words can stand."""
@@ -371,7 +348,7 @@ class HintIndex:
         """The keywords and entities that are not used, an entry at a time."""
         problems = []
         for entry in self._entries.values():
-            unused = [text for field, text in _declared(entry) if field != "title" and not _is_telling(text)]
+            unused = [text for field, text in _declared(entry) if field != "title" and not _is_telling(cut(text))]
             if unused:
                 listed = ", ".join(map(repr, unused))
                 message = f"keywords that would match everything, or nothing, are not used as hints: {listed}"
@@ -390,8 +367,9 @@ class HintIndex:
 
     def _declare(self, entry: Entry) -> None:
         for field, text in _declared(entry):
-            if _is_telling(text) and not (field == "title" and is_generic(text)):
-                self._add(entry, field, cut(text))
+            tokens = cut(text)
+            if _is_telling(tokens) and not (field == "title" and is_generic(text)):
+                self._add(entry, field, tokens)
 
     def _add(self, entry: Entry, field: Field, tokens: Tokens) -> None:
         term = _Term(tokens.text, field, self._is_cased(tokens), [entry.entry_id])
@@ -400,17 +378,17 @@ class HintIndex:
             if entry.entry_id not in known.entries[-1:]:
                 known.entries.append(entry.entry_id)
             return
-        for variant in variants(tokens):
-            self._add_form(term, variant)
+        for number, variant in enumerate(variants(tokens)):
+            if self._add_form(term, variant) is term:
+                term.variants |= 1 << number
 
     def _add_form(self, term: _Term, tokens: Tokens) -> _Term:
         """Add a form of the term and return the term, or the one that is written so already."""
-        keys, text, made = tokens.keys, tokens.text, tokens[:]
-        exact = tuple(token.exact for token in made)
-        gaps = tuple(plain(text[a.end : b.start]) for a, b in pairwise(made))
-        before = plain(text[: made[0].start]).strip().lstrip(QUOTES)
-        after = plain(text[made[-1].end :]).strip().rstrip(QUOTES + ".,;:!")
-        form = _Form(term, keys if keys == exact else exact, gaps, before, after)
+        keys, exact = tokens.keys, tuple(tokens.exact())
+        before, *gaps, after = map(plain, tokens.gaps())
+        before = before.strip().lstrip(QUOTES)
+        after = after.strip().rstrip(QUOTES + ".,;:!")
+        form = _Form(term, keys if keys == exact else exact, tuple(gaps), before, after)
         for other in self._matcher.forms.get(keys, ()):
             same = other[1:] == form[1:] and (other.term.field, other.term.cased) == (term.field, term.cased)
             if same and (not term.cased or plain(other.term.text) == plain(term.text)):

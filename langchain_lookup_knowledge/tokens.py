@@ -81,6 +81,19 @@ class Tokens(Sequence[Token]):
             return [self._token(i) for i in range(*index.indices(len(self.keys)))]
         return self._token(range(len(self.keys))[index])
 
+    def exact(self) -> Sequence[str]:
+        """Return the exact forms of the tokens."""
+        if self._made is not None:
+            return [token.exact for token in self._made]
+        return [_fold(word)[1] for word in self._parts[1::2]]
+
+    def gaps(self) -> Sequence[str]:
+        """Return what stands before the first token, between them, and behind the last."""
+        if self._made is None:
+            return self._parts[::2]
+        edges = [0, *(edge for token in self._made for edge in token[:2]), len(self.text)]
+        return [self.text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
     def _token(self, index: int) -> Token:
         key, exact, spaceless = _fold(self._parts[2 * index + 1])
         return Token(self._edges[2 * index], self._edges[2 * index + 1], spaceless, key, exact)

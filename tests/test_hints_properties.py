@@ -24,6 +24,7 @@ WORDS = [
     "IT",
     "🚀",
 ]
+WORDS += ["e-mail", "email", "E-Mail", "Refund", "resume", "résumé", "C", "Zork", "Zork++"]  # written in several ways
 WORDS += ["getUserName", "أمام", "ภาษา", "환불", "İstanbul", "x86_64", "refund policy"]
 term = st.one_of(st.sampled_from(WORDS), st.text(min_size=1, max_size=12))
 written = st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=10)), max_size=8).map(" ".join)
@@ -88,10 +89,8 @@ def test_an_unrelated_entry_removes_no_hint(knowledge, query):
 @relaxed
 @given(entries, entries, written)
 def test_an_updated_index_equals_a_new_one(before, after, query):
-    padding = [Entry(f"p{i}.md", f"Padding {i}", ("padding",), ("a",), (), "refund vpn 退款 café") for i in range(30)]
+    padding = [Entry(f"p{i}.md", f"Padding {i}", ("padding",), ("a",), (), "refund vpn 退款 café") for i in range(60)]
     updated = HintIndex([*padding, *before]).updated([*padding, *after])
     new = HintIndex([*padding, *after])
-    for text in (query, " ".join(WORDS)):
-        one, other = updated.hints(text), new.hints(text)
-        assert sorted(map(str, one["terms"])) == sorted(map(str, other["terms"]))
-        assert {k: sorted(map(str, one[k])) for k in one} == {k: sorted(map(str, other[k])) for k in other}
+    for text in (query, " ".join(WORDS), "e mail"):
+        assert updated.hints(text) == new.hints(text)
