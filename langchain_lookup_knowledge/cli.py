@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from langchain_lookup_knowledge import __version__
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
+from langchain_lookup_knowledge.invocations import utc
 from langchain_lookup_knowledge.types import Invocation, LookupOptions, RetrievalLayer, Status
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from langchain_lookup_knowledge.stores import VectorIndex
 
 DONE, NOTHING_FOUND, PROBLEMS_FOUND, CHANGED, USAGE = 0, 1, 1, 1, 2
+_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 ENTRY_SCOPE = "show only entries with this value in the frontmatter, and public ones; repeatable"
 ASK_TIMEOUT = 30.0
 """Seconds L1 may take for `ask`: a person waits, and the first lookup of a process loads what it needs."""
@@ -146,7 +148,7 @@ def _add_invocations(commands: "argparse._SubParsersAction[argparse.ArgumentPars
     invocations.add_argument("--status", choices=get_args(Status), help="calls of this status")
     invocations.add_argument("--thread", metavar="ID", help="calls of this thread")
     upkeep = invocations.add_mutually_exclusive_group()
-    upkeep.add_argument("--prune", metavar="TIME", type=_moment, help="delete the calls made before, such as 90d")
+    upkeep.add_argument("--prune", metavar="TIME", type=_prune_moment, help="delete the calls made before, such as 90d")
     upkeep.add_argument("--redact", action="store_true", help="replace the queries already stored by their hash")
     upkeep.add_argument("--migrate", action="store_true", help="add the columns that an older table lacks")
     invocations.set_defaults(run=_invocations, kb=None)
@@ -221,13 +223,17 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _prune_moment(text: str) -> datetime:
+    if text.endswith("m"):
+        raise argparse.ArgumentTypeError(f"{text!r} would be minutes: write days, such as 90d")
+    return _moment(text)
+
+
 def _moment(text: str) -> datetime:
     try:
         if ago := re.fullmatch(r"(\d{1,6})([dhm])", text):
-            unit = {"d": "days", "h": "hours", "m": "minutes"}[ago[2]]
-            return datetime.now(UTC) - timedelta(**{unit: int(ago[1])})
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError) as error:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time: write 2026-01-31, 2026-01-31T12:00, 7d or 12h"

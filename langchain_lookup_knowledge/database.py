@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    OperationalError,
+    SQLAlchemyError,
+    StatementError,
+)
 
-from langchain_lookup_knowledge.errors import RecordError
+from langchain_lookup_knowledge.errors import RecordError, RecordRefused
 from langchain_lookup_knowledge.invocations import to_json
 
 T = TypeVar("T")
@@ -116,9 +123,16 @@ def within(call: Callable[[], T], deadline: float) -> T:
         raise RecordError("the record database did not answer in time: check it") from error
 
 
-def busy(seconds: float) -> RecordError:
-    """Return the error of a call that did not get its turn."""
-    return RecordError(f"the record database has been busy for {seconds:g} s: check it")
+def busy() -> RecordError:
+    """Return the error of a call that did not get its turn in time."""
+    return RecordError("the record database has been busy for too long: check it")
+
+
+def failure(error: Exception, what: str) -> RecordError:
+    """Return the error of a call that could not be done, in words."""
+    unbindable = isinstance(error, StatementError) and not isinstance(error, DBAPIError)
+    kind = RecordRefused if unbindable or isinstance(error, IntegrityError | DataError) else RecordError
+    return kind(f"invocations cannot be {what} ({cause(error)}): {advice(error)}")
 
 
 def cause(error: Exception) -> str:

@@ -9,6 +9,7 @@ LookupKnowledgeError
 │   └── StoreUnreachable     ... since its server does not answer, or not now
 │       └── StoreTimeout         ... in time
 ├── RecordError      an invocation cannot be written or read
+│   └── RecordRefused        ... since the database will not have this one, now or later
 └── ScopeError       the caller did not say which entries it may see
 
 A slip in a caller's arguments is a plain `ValueError`.
@@ -49,6 +50,10 @@ class StoreTimeout(StoreUnreachable):
 
 class RecordError(LookupKnowledgeError):
     """An invocation cannot be written or read."""
+
+
+class RecordRefused(RecordError):
+    """The database refuses an invocation for what it is."""
 
 
 class ScopeError(LookupKnowledgeError):

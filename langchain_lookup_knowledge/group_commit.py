@@ -2,19 +2,19 @@
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from langchain_lookup_knowledge.database import busy
-from langchain_lookup_knowledge.errors import RecordError
+from langchain_lookup_knowledge.errors import RecordError, RecordRefused
 
 LARGEST_GROUP = 100
 """Most items written together."""
 
 T = TypeVar("T")
+Store = Callable[[Sequence[T], float], None]
+"""Writes a group within some seconds. It comes with each call: kept here, it would hold its recorder in a cycle."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,61 +26,79 @@ class _Waiting(Generic[T]):
     done: bool = False
     error: RecordError | None = None
 
+    def settle(self, error: RecordError | None) -> None:
+        self.error, self.done = error, True
+        self.news.set()
+
 
 class GroupCommit(Generic[T]):
     """Has items of many threads written a group at a time; each thread learns what became of its own.
 
     With a transaction for each item, every thread would wait for all before it, each of which has to get hold of the
-    interpreter several times on its way through the database.
+    interpreter several times on its way through the database. A thread that is interrupted takes its item back.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[_Waiting[T]] = deque()
-        self._writing = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiting: list[_Waiting[T]] = []
+        self._writer: _Waiting[T] | None = None
 
-    def write(self, item: T, seconds: float, store: Callable[[Sequence[T], float], None]) -> None:
-        """Return when `store`, this call's or another's, has written the item; `store` takes a group and the seconds it has.
+    def write(self, item: T, seconds: float, store: Store[T]) -> None:
+        """Return when `store`, of this call or another's, has written the item; a group has the time its writer has left.
 
         Raises:
             RecordError: it was not written within this time; if it was under way, it may still be.
         """
         deadline = time.monotonic() + seconds
         mine = _Waiting(item)
-        self._waiting.append(mine)
-        while not mine.done:
-            left = max(deadline - time.monotonic(), 0.01)
-            if self._writing.acquire(blocking=False):
-                try:
-                    self._write_group(left, store)
-                finally:
-                    self._writing.release()
-                    self._wake_next()
-            elif mine.news.wait(left):
-                mine.news.clear()
-            else:
-                with suppress(ValueError):  # it is under way
-                    self._waiting.remove(mine)
-                raise busy(seconds)
+        try:
+            with self._lock:
+                self._waiting.append(mine)
+            while not mine.done:
+                left = max(deadline - time.monotonic(), 0.01)
+                if group := self._take_group(mine):
+                    _write(group, left, store)
+                elif mine.news.wait(left):
+                    mine.news.clear()
+                elif not mine.done:
+                    raise busy()
+        finally:
+            self._leave(mine)
         if mine.error is not None:
             raise RecordError(str(mine.error)) from mine.error
 
-    def _write_group(self, seconds: float, store: Callable[[Sequence[T], float], None]) -> None:
-        group: list[_Waiting[T]] = []
-        with suppress(IndexError):  # no more wait
-            while len(group) < LARGEST_GROUP:
-                group.append(self._waiting.popleft())
-        error: RecordError | None = RecordError("the writing of the record was interrupted")
-        try:
-            store([waiting.item for waiting in group], seconds)
-            error = None
-        except RecordError as failure:
-            error = failure
-        finally:
-            for waiting in group:
-                waiting.error = error
-                waiting.done = True
-                waiting.news.set()
+    def _take_group(self, mine: _Waiting[T]) -> list[_Waiting[T]]:
+        """Return what waits, for this thread to write it; nothing while another one writes."""
+        with self._lock:
+            if mine.done or self._writer not in (None, mine):
+                return []
+            self._writer = mine
+            group, self._waiting = self._waiting[:LARGEST_GROUP], self._waiting[LARGEST_GROUP:]
+            return group
 
-    def _wake_next(self) -> None:
-        with suppress(IndexError):  # another thread has just taken all that waited
-            self._waiting[0].news.set()
+    def _leave(self, mine: _Waiting[T]) -> None:
+        with self._lock:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            if self._writer is mine:
+                self._writer = None
+            if self._writer is None and self._waiting:
+                self._waiting[0].news.set()
+
+
+def _write(group: Sequence[_Waiting[T]], seconds: float, store: Store[T]) -> None:
+    """Write a group; item by item if the database refuses one of them, so that the others do not suffer for it."""
+    error: RecordError | None = RecordError("the writing of the record was interrupted")
+    try:
+        store([waiting.item for waiting in group], seconds)
+        error = None
+    except Exception as failure:  # noqa: BLE001  (each thread is told of its own)
+        unknown = RecordRefused(f"the record cannot be written ({type(failure).__name__})")
+        error = failure if isinstance(failure, RecordError) else unknown
+        if isinstance(error, RecordRefused) and len(group) > 1:
+            for waiting in group:
+                _write([waiting], seconds, store)
+    finally:
+        for waiting in group:
+            if not waiting.done:
+                waiting.settle(error)

@@ -12,14 +12,13 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from langchain_lookup_knowledge.errors import RecordError
-from langchain_lookup_knowledge.invocations import is_hashed
+from langchain_lookup_knowledge.invocations import is_hashed, utc
 from langchain_lookup_knowledge.records import (
     DETAIL_FACTS,
     SQLInvocationRecorder,
     as_invocation,
     facts_index,
     tool_invocation,
-    utc,
 )
 from langchain_lookup_knowledge.types import Invocation
 

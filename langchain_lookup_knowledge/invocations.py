@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any, cast
 
 from langchain_lookup_knowledge.types import Invocation
@@ -66,9 +66,18 @@ def bounded(invocation: Invocation) -> Invocation:
     given: dict[str, Any] = {**invocation}
     kept: dict[str, Any] = {key: _text(given[key]) for key in Invocation.__annotations__ if key != "retrieval_details"}
     kept["retrieval_details"] = capped(invocation["retrieval_details"])
-    kept["result_count"] = min(int(invocation["result_count"] or 0), 2**31 - 1)
+    kept["result_count"] = min(max(0, int(invocation["result_count"] or 0)), 2**31 - 1)
     kept["duration_ms"] = float(invocation["duration_ms"] or 0.0)
     return cast(Invocation, kept)
+
+
+def utc(moment: datetime) -> datetime:
+    """Return a time in UTC; one without a zone is in UTC already.
+
+    Raises:
+        OverflowError: it is in UTC before the year 1, or after 9999.
+    """
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _text(value: Any) -> str | None:

@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, cast
@@ -17,19 +17,18 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from langchain_lookup_knowledge.database import (
-    advice,
     busy,
-    cause,
     check_kind,
     create_engine,
     database_file,
+    failure,
     identity,
     spool_folders,
     within,
 )
 from langchain_lookup_knowledge.errors import RecordError
 from langchain_lookup_knowledge.group_commit import GroupCommit
-from langchain_lookup_knowledge.invocations import bounded, hash_query, is_hashed, storable
+from langchain_lookup_knowledge.invocations import bounded, hash_query, is_hashed, storable, utc
 from langchain_lookup_knowledge.spool import Spool
 from langchain_lookup_knowledge.types import Invocation
 
@@ -40,7 +39,7 @@ LOOKUP_WAIT = 0.25
 DELIVERY_WAIT = 5.0
 """Seconds the delivery of some spooled records waits for the database."""
 DELIVERY_PAUSE = 10.0
-"""Seconds in which reading leaves the spool alone after a delivery that failed."""
+"""Seconds in which the spool is left alone after a delivery that failed."""
 PATIENCE = 30.0
 """Seconds a person who reads, prunes, redacts or migrates waits for the database."""
 MAX_CALLS = 32
@@ -165,7 +164,9 @@ class SQLInvocationRecorder:
         except RecordError as error:
             self._keep_for_later(kept, error)
             return "spooled"
-        if not (self._spool.is_empty() or self._delivering.locked()):
+        if self._spool.is_empty():
+            self._told = None
+        elif time.monotonic() >= self._deliver_from and not self._delivering.locked():
             self._deliver_beside()
         return "stored"
 
@@ -264,7 +265,7 @@ class SQLInvocationRecorder:
             if self._redact:
                 kept = cast(Invocation, storable(self._redact(kept)))
             kept = bounded(kept)
-            datetime.fromisoformat(kept["created_at"])
+            utc(datetime.fromisoformat(kept["created_at"]))
         except Exception as error:  # a function of the caller's may raise anything
             what = "could not be redacted, so it is not kept" if self._redact else "is not an invocation"
             raise RecordError(f"the call {what} ({type(error).__name__})") from error
@@ -302,7 +303,6 @@ class SQLInvocationRecorder:
         finally:
             self._delivering.release()
         self._deliver_from = 0.0
-        self._told = None
         return True
 
     def _deliver_beside(self) -> None:
@@ -342,7 +342,7 @@ class SQLInvocationRecorder:
         """Run work in a transaction, within a time limit; once more if a pooled connection turns out to be dead."""
         deadline = time.monotonic() + seconds
         if not self._slots.acquire(timeout=seconds):
-            raise busy(seconds)
+            raise busy()
         slots = self._slots
 
         def run() -> T:
@@ -355,7 +355,7 @@ class SQLInvocationRecorder:
                         raise
                     return self._attempt(work, left, checked)
             except (SQLAlchemyError, OSError) as error:
-                raise RecordError(f"invocations cannot be {what} ({cause(error)}): {advice(error)}") from error
+                raise failure(error, what) from error
             finally:
                 slots.release()
 
@@ -452,11 +452,6 @@ def _add_columns(connection: sa.Connection) -> list[str]:
         kind = _columns[name].type.compile(connection.dialect)
         connection.exec_driver_sql(f"ALTER TABLE tool_invocation ADD COLUMN {name} {kind}")
     return missing
-
-
-def utc(moment: datetime) -> datetime:
-    """Return a time in UTC; one without a zone is in UTC already."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _row(invocation: Invocation) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from langchain_lookup_knowledge.invocations import to_json
+from langchain_lookup_knowledge.errors import RecordRefused
+from langchain_lookup_knowledge.invocations import to_json, utc
 from langchain_lookup_knowledge.types import Invocation
 
 logger = logging.getLogger("langchain_lookup_knowledge")
@@ -67,24 +68,37 @@ class Spool:
         """Hand all that waits to `store`, some at a time, and forget what it took and what killed processes left unfinished.
 
         Raises:
-            OSError: files cannot be read or deleted: the first reason, after all others were delivered. What `store` raises
-                is passed on. The rest stays.
+            OSError, RecordRefused: files cannot be read or deleted, or `store` refuses them: the first reason, after all
+                others were delivered. What else `store` raises is passed on. The rest stays.
         """
-        failures: list[OSError] = []
+        failures: list[Exception] = []
         waiting = self.waiting()
         for start in range(0, len(waiting), BATCH):
             files = waiting[start : start + BATCH]
-            read = {path: _read(path, failures) for path in files}
-            if invocations := [invocation for invocation in read.values() if invocation is not None]:
-                store(invocations)
-            for path, invocation in read.items():
-                if invocation is not None:
-                    _forget(path, failures)
+            read = {path: invocation for path in files if (invocation := _read(path, failures)) is not None}
+            for path in _taken(read, store, failures) if read else ():
+                _forget(path, failures)
         for folder in self.folders:
             for path in _unfinished(folder):
                 _forget(path, failures)
         if failures:
             raise failures[0]
+
+
+def _taken(
+    read: dict[Path, Invocation], store: Callable[[list[Invocation]], None], failures: list[Exception]
+) -> Iterator[Path]:
+    """Yield the files that `store` took; each is tried by itself if it refuses one of them."""
+    try:
+        store(list(read.values()))
+    except RecordRefused as refusal:
+        if len(read) == 1:
+            failures.append(refusal)
+            return
+        for path, invocation in read.items():
+            yield from _taken({path: invocation}, store, failures)
+    else:
+        yield from read
 
 
 def _write(folder: Path, name: str, text: str) -> None:
@@ -129,21 +143,21 @@ def _unfinished(folder: Path) -> Iterator[Path]:
                     yield path
 
 
-def _forget(path: Path, failures: list[OSError]) -> None:
+def _forget(path: Path, failures: list[Exception]) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
         failures.append(error)
 
 
-def _read(path: Path, failures: list[OSError]) -> Invocation | None:
+def _read(path: Path, failures: list[Exception]) -> Invocation | None:
     """Return the invocation of a file.
 
     None if another process delivered it, it is damaged and was put aside, or it cannot be read, which is a failure.
     """
     try:
         invocation: Invocation = json.loads(path.read_text("utf-8"))
-        datetime.fromisoformat(invocation["created_at"])
+        utc(datetime.fromisoformat(invocation["created_at"]))
         if invocation.keys() >= Invocation.__required_keys__:
             return invocation
     except FileNotFoundError:
@@ -151,7 +165,7 @@ def _read(path: Path, failures: list[OSError]) -> Invocation | None:
     except OSError as error:
         failures.append(error)
         return None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         pass
     try:
         path.rename(path.with_name(path.name + ".damaged"))

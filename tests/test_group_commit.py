@@ -1,9 +1,12 @@
 """Group commit: what several threads want written at once is written together, and each learns what became of its own."""
 
+import ctypes
 import threading
 import time
 
-from langchain_lookup_knowledge.errors import RecordError
+import pytest
+
+from langchain_lookup_knowledge.errors import RecordError, RecordRefused
 from langchain_lookup_knowledge.group_commit import LARGEST_GROUP, GroupCommit
 
 
@@ -24,9 +27,16 @@ class Store:
             raise self.fail_on[1]
 
 
-def write_at_once(items, store, seconds=10.0, meanwhile=lambda commit: None):
+def wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def write_at_once(items, store, *, held=None, seconds=10.0, meanwhile=lambda commit: None):
     """Write the first item and, while that is under way, the others; return what each raised, None for nothing."""
-    commit, outcome = GroupCommit(), {}
+    commit, outcome, held = GroupCommit(), {}, held or store
 
     def write(item):
         try:
@@ -35,15 +45,14 @@ def write_at_once(items, store, seconds=10.0, meanwhile=lambda commit: None):
         except BaseException as error:  # noqa: BLE001
             outcome[item] = error
 
-    threads = [threading.Thread(target=write, args=(item,)) for item in items]
+    threads = [threading.Thread(target=write, args=(item,), name=f"item {item}") for item in items]
     threads[0].start()
-    assert store.entered.wait(10)
+    assert held.entered.wait(10)
     for thread in threads[1:]:
         thread.start()
-    while len(commit._waiting) < len(items) - 1:
-        time.sleep(0.001)
+    wait_until(lambda: len(commit._waiting) == len(items) - 1)
     meanwhile(commit)
-    store.go_on.set()
+    held.go_on.set()
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
@@ -81,30 +90,62 @@ def test_a_thread_that_is_interrupted_while_it_writes_leaves_no_other_waiting():
 
 def test_who_waits_too_long_gives_up_and_is_not_written():
     store = Store()
-
-    def until_all_gave_up(commit):
-        while commit._waiting:
-            time.sleep(0.001)
-
-    outcome = write_at_once(range(3), store, seconds=0.05, meanwhile=until_all_gave_up)
+    outcome = write_at_once(range(3), store, seconds=0.05, meanwhile=lambda c: wait_until(lambda: not c._waiting))
     assert outcome[0] is None
-    assert {str(outcome[1]), str(outcome[2])} == {"the record database has been busy for 0.05 s: check it"}
+    assert {str(outcome[1]), str(outcome[2])} == {"the record database has been busy for too long: check it"}
     assert store.groups == [[0]]
 
 
 def test_those_whose_writer_is_interrupted_learn_that_they_were_not_written():
     outcome = write_at_once(range(3), Store(fail_on=(2, KeyboardInterrupt())))
     assert outcome.pop(0) is None
-    assert sorted(map(repr, outcome.values())) == [
-        "KeyboardInterrupt()",
-        "RecordError('the writing of the record was interrupted')",
-    ]
+    interrupted = "RecordError('the writing of the record was interrupted')"
+    assert sorted(map(repr, outcome.values())) == ["KeyboardInterrupt()", interrupted]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RecordRefused("the row is refused"), "the row is refused"),
+        (OverflowError(), "the record cannot be written (OverflowError)"),
+    ],
+)
+def test_an_item_that_is_refused_harms_no_other_of_its_group(error, told):
+    kept, held = [], Store()
+
+    def store(group, seconds):
+        held(group, seconds)
+        if 2 in group:
+            raise error
+        kept.extend(group)
+
+    outcome = write_at_once(range(5), store, held=held)
+    assert sorted(kept) == [0, 1, 3, 4]
+    assert str(outcome.pop(2)) == told
+    assert set(outcome.values()) == {None}
+
+
+def test_a_waiting_thread_that_is_interrupted_takes_its_item_back_and_wakes_the_next():
+    def interrupt(commit):
+        threads = {thread.name: thread.ident for thread in threading.enumerate()}
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(threads["item 1"]), ctypes.py_object(KeyboardInterrupt)
+        )
+        commit._waiting[0].news.set()  # an exception from outside arrives when the thread runs
+        wait_until(lambda: len(commit._waiting) == 1)
+
+    store = Store()
+    outcome = write_at_once(range(3), store, meanwhile=interrupt)
+    assert isinstance(outcome[1], KeyboardInterrupt)
+    assert outcome[0] is outcome[2] is None
+    assert store.groups == [[0], [2]]
 
 
 def test_many_threads_write_each_item_once():
     commit, written, lock = GroupCommit(), [], threading.Lock()
 
     def store(group, seconds):
+        assert group
         assert lock.acquire(blocking=False), "two groups at once"
         written.extend(group)
         lock.release()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from langchain_lookup_knowledge import RecordError, SQLInvocationRecorder, hash_query
+from langchain_lookup_knowledge import RecordError, SQLInvocationRecorder, hash_query, records
 from langchain_lookup_knowledge.invocations import MAX_DETAILS_BYTES, capped, storable
 from langchain_lookup_knowledge.records import metadata, tool_invocation
 
@@ -518,3 +518,70 @@ def test_a_log_that_others_read_is_told_and_emptied_when_done_again(recorder, tm
     assert b"a very secret query" in log.read_bytes()
     assert recorder.redact() == 0
     assert log.read_bytes() == b""
+
+
+REFUSED = {**INVOCATION, "id": "refused", "status": None}
+
+
+@pytest.mark.parametrize("place", ["file", "memory"])
+def test_a_row_that_the_database_refuses_harms_no_other(tmp_path, monkeypatch, place):
+    monkeypatch.setattr(records, "LOOKUP_WAIT", 5.0)
+    url = f"sqlite:///{tmp_path / 'calls.db'}" if place == "file" else "sqlite://"
+    with closing(SQLInvocationRecorder(url)) as recorder:
+        recorder._slots.acquire()  # a call of somebody else's is under way, so that these form a group
+        calls = [{**INVOCATION, "id": f"i{i}"} for i in range(4)] + [REFUSED, {**INVOCATION, "id": "i4"}]
+        outcome = {}
+
+        def record(call):
+            try:
+                outcome[call["id"]] = recorder.record(call)
+            except RecordError as error:
+                outcome[call["id"]] = str(error)
+
+        threads = [threading.Thread(target=record, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        recorder._slots.release()
+        for thread in threads:
+            thread.join()
+        refused = outcome.pop("refused")
+        assert set(outcome.values()) == {"stored"}
+        assert refused == "spooled" if place == "file" else "NOT NULL" in refused
+        assert ids(recorder) == [f"i{i}" for i in range(5)]
+
+
+def test_a_row_that_the_database_refuses_holds_no_other_up_in_the_spool(recorder, locked, caplog):
+    for call in (REFUSED, *({**INVOCATION, "id": f"i{i}"} for i in range(3))):
+        assert recorder.record(call) == "spooled"
+    locked.rollback()
+    assert ids(recorder) == ["i0", "i1", "i2"]
+    assert recorder.waiting() == 1
+    assert "calls that wait in the spool: 1 (invocations cannot be written (NOT NULL" in caplog.text
+
+
+def test_a_time_that_is_none_in_utc_is_its_callers_slip_alone(recorder):
+    with pytest.raises(RecordError, match="is not an invocation"):
+        recorder.record({**INVOCATION, "created_at": "0001-01-01T00:00:00+14:00"})
+
+
+def test_each_outage_is_told_once(recorder, locked, tmp_path, caplog):
+    for outage in range(2):
+        for number in range(2):
+            assert recorder.record({**INVOCATION, "id": f"{outage} {number}"}) == "spooled"
+        assert sum("until then, calls are kept in" in text for text in caplog.messages) == 1
+        caplog.clear()
+        locked.rollback()
+        SQLInvocationRecorder.in_file(tmp_path / "calls.db").close()  # as another process, it delivers
+        assert recorder.record({**INVOCATION, "id": f"after {outage}"}) == "stored"
+        locked.execute("BEGIN IMMEDIATE")
+
+
+def test_a_spool_that_cannot_be_delivered_is_left_alone_for_a_while(recorder, locked, caplog):
+    recorder.record(REFUSED)
+    locked.rollback()
+    for number in range(5):
+        assert recorder.record({**INVOCATION, "id": f"i{number}"}) == "stored"
+        for thread in threading.enumerate():
+            if thread.name == "lookup-knowledge-spool":
+                thread.join()
+    assert sum("calls that wait in the spool" in text for text in caplog.messages) == 1
