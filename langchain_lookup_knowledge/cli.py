@@ -439,10 +439,9 @@ def _recorder(arguments: argparse.Namespace) -> "SQLInvocationRecorder | None":
         return SQLInvocationRecorder(arguments.db)
     data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
     recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
-    if (
-        not recorder.waiting() and not (data_folder / "invocations.db").exists()
-    ):  # what waits is brought there meanwhile
-        print(f"no call has been recorded in {data_folder}", file=sys.stderr)
+    waiting = recorder.waiting()  # asked first: it is brought to the database meanwhile
+    if not waiting and not (data_folder / "invocations.db").exists():
+        print(f"no call has been recorded for the folder {arguments.folder} (in {data_folder})", file=sys.stderr)
         return None
     return recorder
 
@@ -501,12 +500,12 @@ def _replay(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.history import History  # noqa: PLC0415
 
     recorder = _recorder(arguments)
-    if arguments.folder is None:
-        raise ValueError("replay asks a knowledge base: give its folder with --kb")
     if recorder is None:
         return USAGE
-    rows, left_out = History(recorder, _scope(arguments.scope)).newest_answers(arguments.limit)
-    recorder.close()
+    with closing(recorder):
+        if arguments.folder is None:
+            raise ValueError("replay asks a knowledge base: give its folder with --kb")
+        rows, left_out = History(recorder, _scope(arguments.scope)).newest_answers(arguments.limit)
     if not rows:
         raise ValueError("there is no recorded query to run again")
     with _open(arguments, sync=True) as kb:
@@ -517,11 +516,11 @@ def _replay(arguments: argparse.Namespace) -> int:
         _print_json(figures)
     else:
         for row, changed in found:
-            print("\n  ".join([repr(_one_line(row["query"])), *map(_printable, replay.told(changed))]))
+            print("\n  ".join([repr(_short_query(row["query"])), *map(_printable, replay.told(changed))]))
         print(f"{len(rows)} queries run again: {len(found)} changed")
     if left_out:
         print(
-            f"note: {left_out} queries were left out: L1 failed each time, or they were refused, or are only kept as a hash",
+            f"note: {left_out} queries were left out: L1 failed each time, they were refused or invalid, or hashed",
             file=sys.stderr,
         )
     return CHANGED if found else DONE
@@ -555,7 +554,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
 
 def _line(row: Invocation) -> str:
     found = row["primary_entry_id"] or "-"
-    query = " ".join((row["query"] or "-").split())[:60]
+    query = _short_query(row["query"] or "-")
     created = f"{row['created_at'][:19]}Z" if row["created_at"] else "-"
     return (
         f"{created:<20}  {row['status'] or '-':<13} {row['retrieval_layer'] or '-':<5} L1 {row['l1_status'] or '-':<15} "
@@ -563,7 +562,7 @@ def _line(row: Invocation) -> str:
     )
 
 
-def _one_line(query: str) -> str:
+def _short_query(query: str) -> str:
     return " ".join(query.split())[:60]
 
 

@@ -26,6 +26,8 @@ from langchain_lookup_knowledge.stores import (
     Fingerprint,
     Point,
     bm25,
+    bm25_document,
+    bm25_query,
     by_filter,
     entry_id_of,
     write_durably,
@@ -42,7 +44,7 @@ _MANIFEST = {"fingerprint": dict, "digests": dict, "points": int}
 class _OpenShard(NamedTuple):
     """A generation that is open in a process, with the entries of the points that searches have met so far."""
 
-    key: tuple[int, str]
+    generation: str
     shard: "qdrant_edge.EdgeShard"
     entry_ids: dict[PointId, str]
 
@@ -191,25 +193,23 @@ class EmbeddedIndex:
         generation = self._generation()
         if generation is None:
             raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
-        if self._process != os.getpid():  # whoever held the lock may have stayed with the parent
-            self._process, self._lock = os.getpid(), threading.Lock()
+        if self._process != os.getpid():  # the lock's holder and the shard's threads stayed with the parent
+            INHERITED.append(self._open)
+            self._process, self._lock, self._open = os.getpid(), threading.Lock(), None
         with self._lock:
-            key = (os.getpid(), generation.name)  # the threads of a shard do not follow into a forked child
-            if self._open is not None and self._open.key[0] != key[0]:
-                INHERITED.append(self._open)
-            if self._open is None or self._open.key != key:
+            if self._open is None or self._open.generation != generation.name:
                 with _translated("the index cannot be opened"):
                     shard = _load(generation / "shard")
                 if shard.info().points_count != self._manifest(generation)["points"]:
                     raise StoreError(f"the index is damaged: {REBUILD_COMMAND}")
-                self._open = _OpenShard(key, shard, {})
+                self._open = _OpenShard(generation.name, shard, {})
             return self._open
 
     def search(self, dense: Sequence[float], text: str, filters: Sequence[Conditions], limit: int) -> Answer:
         import qdrant_edge as edge  # noqa: PLC0415
 
         opened = self._opened()
-        sparse = bm25().embed_query(text)
+        sparse = bm25_query(text)
         names = ("dense", *(SPARSE_VECTORS if sparse.indices else ()))
         requests = [
             edge.QueryRequest(
@@ -269,7 +269,7 @@ def _create(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":
         vectors={"dense": edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine)},
         sparse_vectors={name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf) for name in SPARSE_VECTORS},
         wal_enabled=False,
-        max_search_threads=1,  # the lists of a search are not searched in parallel, and handing them to others costs more
+        max_search_threads=1,  # kept in the shard: a search's lists run in turn, so that threads cost more than they gain
     )
     shard = edge.EdgeShard.create(str(path), config)
     for field in INDEXED_FIELDS:
@@ -296,7 +296,7 @@ def _apply(shard: "qdrant_edge.EdgeShard", removed: Iterable[str], points: Itera
                         id=point.id,
                         vector={
                             **({"dense": list(point.dense)} if point.dense else {}),
-                            **{name: bm25().embed_document(text) for name, text in point.sparse.items()},
+                            **{name: bm25_document(text) for name, text in point.sparse.items()},
                         },
                         payload=dict(point.payload),
                     )

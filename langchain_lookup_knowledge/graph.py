@@ -38,6 +38,8 @@ from langchain_lookup_knowledge.stores import INDEX_COMMAND
 from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.tracing import TOOL_NAME
 from langchain_lookup_knowledge.types import (
+    L1_FAILED,
+    STEPS,
     Candidate,
     DescribedEntry,
     FilterChoice,
@@ -57,11 +59,12 @@ from langchain_lookup_knowledge.types import (
 logger = logging.getLogger("langchain_lookup_knowledge")
 
 MAX_QUERY_CHARS = 20_000
+_UNKNOWN_SCRIPT = "the embedding model does not know the script of these words"
 SPARE_CANDIDATES = 10
 """Candidates kept in the state beyond the `k` that can become matches, for the guard and the hints to choose from."""
 REPLAYED_OPTIONS = ("k", "filter_mode", "min_similarity", "l1_enabled")
 """Options that shape an answer: kept in the record, so that the lookup can be run again as it was."""
-WITHOUT_L1: frozenset[L1Status] = frozenset(("failed", "timeout", "unavailable", "disabled"))
+WITHOUT_L1: frozenset[L1Status] = frozenset((*L1_FAILED, "disabled"))
 """States of L1 in which it had no say, so that L0 answers as well as it can alone."""
 
 P = ParamSpec("P")
@@ -114,20 +117,16 @@ def create_lookup_knowledge_graph(
     if record is not None and not callable(getattr(record, "record", None)):
         raise ValueError(f"record takes an InvocationRecorder such as SQLInvocationRecorder(url), not {record!r}")
     options = options or LookupOptions()
+    if record is None and options.record_mode == "required":
+        raise ValueError('record_mode="required" answers only what is recorded: leave record=None out')
     if options.scope_fields and kb.index is not None and kb.index.adopted:
         raise ValueError(
             "a collection that others made cannot be searched within a scope: leave scope_fields out, or index anew"
         )
     steps = _Steps(kb, record, options)
     graph = StateGraph(LookupState, input_schema=LookupInput, output_schema=LookupResult)
-    for step in (
-        steps.l0_hints,
-        steps.choose_filter,
-        steps.l1_retrieve,
-        steps.merge_with_fallback,
-        steps.record_invocation,
-    ):
-        name = step.__name__
+    for name in STEPS:
+        step = getattr(steps, name)
         astep = steps.al1_retrieve if name == "l1_retrieve" else None
         graph.add_node(name, tracing.Step(name, step, kb, astep), trace_policy=tracing.trace_policy())
     graph.add_edge(START, "l0_hints")
@@ -286,8 +285,12 @@ class _Steps:
             best = f"best similarity {first.best_similarity:.3f}"
             reason = f"{best} is under min_similarity {self.options.min_similarity}{alone}"
             return _l1_report("below_threshold", reason, started=started)
+        if not self.kb.understands(state["query"]):
+            return _l1_report(
+                "empty", f"{_UNKNOWN_SCRIPT}, and no passage has them: ask in another language", started=started
+            )
         nothing_else = not alone and not state["scope"] and found[-1].best_similarity is None
-        if nothing_else and self.kb.understands(state["query"]):
+        if nothing_else:
             return _l1_report("empty", f"the index holds no passage: {INDEX_COMMAND}", started=started)
         return _l1_report("empty", f"no passage was found{alone}", started=started)
 
@@ -310,7 +313,7 @@ class _Steps:
         if behind:
             return f"the index is behind the folder: {behind}"
         if not self.kb.understands(query):
-            return "the embedding model does not know this script, so passages were found by their words alone"
+            return f"{_UNKNOWN_SCRIPT}, so passages were found by them alone"
         return None
 
     @_timed
@@ -401,7 +404,7 @@ def _status(matches: list[Match], l1: L1Status) -> Status:
         return "invalid_query"
     if not matches:
         return "no_match"
-    return "degraded" if l1 in ("failed", "timeout", "unavailable") else "ok"
+    return "degraded" if l1 in L1_FAILED else "ok"
 
 
 def _run_id(config: RunnableConfig) -> str | None:

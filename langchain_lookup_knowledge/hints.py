@@ -35,9 +35,9 @@ MAX_TOKENS = 32
 """Longest term that is matched, in tokens; of a longer one nobody types the whole."""
 MAX_COMPARISONS = 500_000
 """Most comparisons of an entry's text with terms; what stands behind is not searched. Only a text made to be slow needs as
-many: 1 MB of a product manual with its 2,135 terms takes 131,063."""
+many."""
 MAX_QUERY_COMPARISONS = 20_000
-"""The same for a query; a real one needs a few hundred."""
+"""The same for a query."""
 MAX_ENTRIES = 10
 """Most entries in the hints of one query."""
 MAX_LISTED = 100
@@ -531,5 +531,5 @@ class HintIndex:
         }
 
 
-def _unique(texts: list[str]) -> list[str]:
-    return list(dict.fromkeys(texts)) if len(texts) > 1 else texts
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))

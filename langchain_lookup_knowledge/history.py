@@ -20,7 +20,7 @@ from langchain_lookup_knowledge.records import (
     facts_index,
     tool_invocation,
 )
-from langchain_lookup_knowledge.types import Invocation
+from langchain_lookup_knowledge.types import L1_FAILED, Invocation
 
 PAGE_ROWS = 50
 SHOWN_CHARS = 300
@@ -28,8 +28,9 @@ SHOWN_CHARS = 300
 DETAILED_ROWS = 10_000
 """Newest lookups whose matches and terms are counted one by one: their JSON has to be read row by row."""
 MAX_WEAK_QUERIES = 500
+BATCH = 500
+"""Invocations read at a time."""
 ANSWERED = ("ok", "no_match")
-L1_FAILED = ("failed", "timeout", "unavailable")
 
 _COLUMNS = tool_invocation.c
 _UNITS = {"hour": (13, 3), "day": (10, 92), "month": (7, 10_000_000)}
@@ -153,7 +154,7 @@ class History:
 
     def invocation(self, invocation_id: str) -> Invocation | None:
         """Return one invocation, or None if there is none with this id in scope."""
-        found = self._invocations([invocation_id])
+        found = self.invocations([invocation_id])
         return found[0] if found else None
 
     def newest_answers(self, limit: int) -> tuple[list[Invocation], int]:
@@ -175,12 +176,14 @@ class History:
             self._rows(sa.select(sa.func.count()).select_from(chosen.subquery()))[0][0]
             for chosen in (pairs, pairs.where(fit))
         )
-        ids = [row.id for row in rows]
-        found = [row for start in range(0, len(ids), 500) for row in self._invocations(ids[start : start + 500])]
-        return found, asked - usable
+        return self.invocations([row.id for row in rows]), asked - usable
+
+    def invocations(self, ids: Sequence[str]) -> list[Invocation]:
+        """Return the invocations with these ids that are in scope, in this order."""
+        parts = (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
+        return [invocation for part in parts for invocation in self._invocations(part)]
 
     def _invocations(self, ids: Sequence[str]) -> list[Invocation]:
-        """Return the invocations with these ids that are in scope, in this order."""
         _, source, columns = _sources(self._dialect, indexed=False)
         chosen = sa.select(*(columns[column.name] for column in _COLUMNS)).select_from(source)
         chosen = chosen.where(columns["id"].in_(ids))

@@ -40,12 +40,11 @@ from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.merging import shorten
 from langchain_lookup_knowledge.replay import replay, told
 from langchain_lookup_knowledge.tokens import cut
-from langchain_lookup_knowledge.types import Invocation, Status
+from langchain_lookup_knowledge.types import STEPS, Invocation, Status
 from langchain_lookup_knowledge.words import COMMON_WORDS, STOP_WORDS
 
 LAYERS = ("L0+L1", "L1", "L0", "none")
 STATUSES = get_args(Status)
-STEPS = ("l0_hints", "choose_filter", "l1_retrieve", "merge_with_fallback", "record_invocation")
 COOKIE = "lookup_knowledge_inspector"
 STYLE = (files(__package__) / "pages" / "style.css").read_text("utf-8")
 HEADERS = {
@@ -242,7 +241,7 @@ class Inspector:
         """Return all in one page that needs nothing else, with the newest `limit` lookups one by one."""
         everything = Selection()
         rows = self.history.lookups(everything, limit=limit)
-        pictures = [self.lookup(found) for row in rows if (found := self.history.invocation(row["id"]))]
+        pictures = [self.lookup(found) for found in self.history.invocations([row["id"] for row in rows])]
         digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
         policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
         overview, gaps = self.overview(everything), self.gaps(everything)

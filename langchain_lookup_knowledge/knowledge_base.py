@@ -261,11 +261,12 @@ class KnowledgeBase:
 
     def _warm(self) -> None:
         """Load what the first lookup would have to load within its time limit; what fails here, the lookup tells."""
+        if self.index is None:
+            return
         with suppress(EmbeddingError, StoreError):
-            if self.index is not None and isinstance(self.embedding, embeddings.FastEmbedModel):
+            if isinstance(self.embedding, embeddings.FastEmbedModel):
                 self.embedding.load()
-            if self.index is not None:
-                self.index.warm()
+            self.index.warm()
 
     def _build_beside(self) -> None:
         self._built = 0.0
@@ -299,12 +300,10 @@ class KnowledgeBase:
     @classmethod
     def look(
         cls, folder: str | os.PathLike[str], *, index: VectorIndex, data_dir: str | os.PathLike[str] | None
-    ) -> Self:
+    ) -> "KnowledgeBase":
         """Read the folder with the remembered model and fields, and write nothing: neither an index nor a data folder."""
         data_folder = find_data_folder(folder, data_dir, make=False)
-        settings = read_settings(data_folder)
-        embedding = embeddings.as_embeddings(settings.get("embedding"))
-        return cls(Path(folder).expanduser().absolute(), data_folder, index, embedding, remembered_fields(settings))
+        return cls._assembled(Path(folder).expanduser().absolute(), data_folder, index, None, None)
 
     def lints(self) -> list[Problem]:
         """Return what could be better in the knowledge itself, and where the index is out of step with the folder."""

@@ -43,6 +43,8 @@ from langchain_lookup_knowledge.stores import (
     Fingerprint,
     Point,
     bm25,
+    bm25_document,
+    bm25_query,
     by_filter,
     entry_id_of,
 )
@@ -297,7 +299,7 @@ class QdrantIndex:
     def search(self, dense: Sequence[float], text: str, filters: Sequence[Conditions], limit: int) -> Answer:
         from qdrant_client import models  # noqa: PLC0415
 
-        encoded = bm25().embed_query(text)
+        encoded = bm25_query(text)
         sparse = models.SparseVector(indices=encoded.indices, values=encoded.values)
         names = ("dense", *(SPARSE_VECTORS if encoded.indices else ()))
         requests = [
@@ -535,6 +537,6 @@ def _server_point(point: Point) -> Any:
 
     vectors: dict[str, Any] = {"dense": list(point.dense)} if point.dense else {}
     for name, text in point.sparse.items():
-        encoded = bm25().embed_document(text)
+        encoded = bm25_document(text)
         vectors[name] = models.SparseVector(indices=encoded.indices, values=encoded.values)
     return models.PointStruct(id=point.id, vector=vectors, payload=dict(point.payload))

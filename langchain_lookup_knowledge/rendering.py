@@ -5,7 +5,7 @@ import secrets
 
 from langchain_lookup_knowledge.cleaning import one_line
 from langchain_lookup_knowledge.merging import shorten
-from langchain_lookup_knowledge.types import LookupResult, Match
+from langchain_lookup_knowledge.types import L1_FAILED, LookupResult, Match
 
 NAME_CHARS = 200
 """Most characters of a title, keyword, heading or path in the text for the model."""
@@ -91,10 +91,12 @@ def _status_sentence(result: LookupResult) -> str:
     if result["status"] == "invalid_query":
         return f"Not searched: {l1['reason']}. Ask with a question or a term.{unrecorded}"
     failure = ""
-    if l1["status"] in ("failed", "timeout", "unavailable"):
+    if l1["status"] in L1_FAILED:
         failure = f" Vector search did not take part ({l1['status']}: {one_line(l1['reason'] or '')})."
     if not count:
         whole = "no keyword matched" if failure or l1["status"] == "below_threshold" else "nothing matched"
+        if l1["status"] == "empty":
+            whole = f"{whole} ({one_line(l1['reason'] or '')})"
         again = "" if failure else " The same query will not find more."
         failure = failure or (f" {_below(result)}" if l1["status"] == "below_threshold" else "")
         return f"No match in the knowledge base: {whole}.{failure}{again}{unrecorded}"

@@ -78,7 +78,7 @@ class LookupKnowledgeRetriever(BaseRetriever):
         k: int | None = None,
         configurable: dict[str, Any] | None = None,
     ) -> list[Document]:
-        graph = await run_in_executor(None, self._graph, k)  # making one opens the database's path
+        graph = await run_in_executor(None, self._graph, k)  # the default recorder looks at its spool on disk
         config: RunnableConfig = {"callbacks": run_manager.get_child(), "configurable": configurable or {}}
         return _documents(await graph.ainvoke({"query": query}, config))
 

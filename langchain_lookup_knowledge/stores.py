@@ -6,6 +6,7 @@ each entry, `entry` and `frontmatter`, BM25 of the whole entry and of its title,
 
 import math
 import os
+import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +21,9 @@ from langchain_lookup_knowledge.merging import Hit, PointId
 if TYPE_CHECKING:
     import qdrant_edge
 
-PAYLOAD_VERSION = 4
+_NUMBER = re.compile(r"(?<![A-Za-z\d])(?=\d{3})")
+"""Where a number of three digits or more begins: an id, a port, a code. Shorter ones are mostly those of lists."""
+PAYLOAD_VERSION = 5
 MAX_COSINE = 1.001
 """What a cosine may be with rounding."""
 SPARSE_VECTORS = ("passage", "entry", "frontmatter")
@@ -123,6 +126,21 @@ def bm25() -> "qdrant_edge.Bm25":
     import qdrant_edge  # noqa: PLC0415
 
     return qdrant_edge.Bm25(qdrant_edge.Bm25Config(tokenizer=qdrant_edge.TokenizerType.Multilingual))
+
+
+def bm25_query(text: str) -> "qdrant_edge.SparseVector":
+    """Return the words of a query as the sparse vector that finds them."""
+    return bm25().embed_query(_with_numbers(text))
+
+
+def bm25_document(text: str) -> "qdrant_edge.SparseVector":
+    """Return the words of a text as the sparse vector by which they are found."""
+    return bm25().embed_document(_with_numbers(text))
+
+
+def _with_numbers(text: str) -> str:
+    """Return a text with a letter before its numbers, since the tokenizer drops what is digits alone."""
+    return _NUMBER.sub("n", text)
 
 
 INHERITED: list[Any] = []

@@ -145,7 +145,7 @@ def join_parts(tokens: Tokens) -> Tokens | None:
 
 
 def _fold(word: str) -> tuple[str, str, bool]:
-    """Return (key, exact, spaceless) of a token as written."""
+    """Return (key, exact, spaceless) of a token, in any case."""
     if word.isascii():
         exact = word.lower()
         return singular(exact), exact, False

@@ -18,6 +18,7 @@ from langchain_lookup_knowledge import embeddings
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.merging import shorten
+from langchain_lookup_knowledge.types import L1_FAILED
 
 TOOL_NAME = "lookup_knowledge"
 DOCUMENTS = 3
@@ -168,7 +169,7 @@ def _show_l1(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Finish
     def finish(update: Update | None) -> None:
         if update is None:
             _end(run, "the step was stopped")
-        elif update["l1"]["status"] in ("failed", "timeout", "unavailable"):
+        elif update["l1"]["status"] in L1_FAILED:
             _end(run, update["l1"]["reason"])
         else:
             _end(run, [_document(candidate) for candidate in update["candidates"][:DOCUMENTS]])

@@ -12,6 +12,10 @@ Status = Literal["ok", "degraded", "no_match", "invalid_query", "refused"]
 RetrievalLayer = Literal["L0", "L1", "L0+L1", "none"]
 FilterReason = Literal["single_domain", "no_domain", "several_domains", "off"]
 L1Status = Literal["ok", "empty", "below_threshold", "failed", "timeout", "unavailable", "disabled", "skipped"]
+L1_FAILED: tuple[L1Status, ...] = ("failed", "timeout", "unavailable")
+"""States of an L1 that should have taken part and did not."""
+STEPS = ("l0_hints", "choose_filter", "l1_retrieve", "merge_with_fallback", "record_invocation")
+"""The nodes of the graph, in their order."""
 RelevanceLevel = Literal["high", "medium", "low", "none"]
 L1State = Literal["untried", "ok", "failing", "open", "disabled"]
 Recorded = Literal["stored", "spooled", "failed", "off"]

@@ -73,6 +73,7 @@ def test_invocations_are_filtered_redacted_and_pruned(folder):
     assert run(*database, "--thread", "nobody").returncode == 1
     assert run(*database, "--redact").stdout == "calls redacted: 3\n"
     assert "sha256:" in run(*database).stdout
+    assert "'1m' would be minutes: write days" in run(*database, "--prune", "1m").stderr
     assert run(*database, "--prune", "90d").stdout == "calls deleted: 2\n"
     assert shown() == ["i2"]
     assert run(*database, "--migrate").stdout == "the table is as it should be\n"

@@ -97,3 +97,6 @@ def test_a_filter_that_lifts_the_right_entry_has_helped(tmp_path):
     with KnowledgeBase.open(write_files(tmp_path / "kb", files), embedding=WordEmbeddings()) as kb:
         question = Question("1", "kiosk mode: the machine in the hall takes cards", frozenset({"faq.md"}))
         assert evaluate(kb, [question])["filter"]["helped"] == 1
+        outside = Question("2", question.query, frozenset({"0.md"}))
+        counts = {"fired": 1, "helped": 0, "hurt": 1, "excluded_every_right_entry": 1, "relaxed": 0}
+        assert evaluate(kb, [outside])["filter"] == counts

@@ -327,3 +327,8 @@ def test_a_recorder_that_nobody_awaits_has_not_stored(ask):
             raise AssertionError
 
     assert ask("refund", record=Waiting())["recorded"] == "failed"
+
+
+def test_a_record_that_is_required_cannot_be_left_out(folder):
+    with KnowledgeBase.open(folder, index=None) as kb, pytest.raises(ValueError, match="leave record=None out"):
+        create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(record_mode="required"))

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from langchain_lookup_knowledge import SQLInvocationRecorder
-from langchain_lookup_knowledge.history import History, Selection
+from langchain_lookup_knowledge.history import History, Selection, can_be_compared
 from langchain_lookup_knowledge.records import facts_index, tool_invocation
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -264,6 +264,8 @@ def test_the_newest_answer_of_each_query_that_can_be_held_against_another(record
     rows, left_out = history.newest_answers(10)
     assert [row["id"] for row in rows] == ["i0003", "i0002"]
     assert left_out == 4
+    comparable = [row["query"] for row in recorder.invocations(limit=99) if can_be_compared(row)]
+    assert set(comparable) == {row["query"] for row in rows}
     assert [row["id"] for row in history.newest_answers(1)[0]] == ["i0003"]
 
 

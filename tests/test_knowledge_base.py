@@ -392,7 +392,10 @@ def test_a_script_the_model_does_not_know_gives_no_similarity_and_no_semantic_cl
     assert result["primary"]["entry_id"] == "zh.md"
     assert result["primary"]["similarity"] is None
     assert result["relevance"]["semantic_support"] is False
-    assert "does not know this script" in result["l1"]["reason"]
+    assert "does not know the script" in result["l1"]["reason"]
+    nothing = lookup(kb, "Гроза")
+    assert (nothing["status"], nothing["l1"]["status"]) == ("no_match", "empty")
+    assert "does not know the script" in nothing["l1"]["reason"]
     assert lookup(kb, "refund to my card")["l1"]["reason"] is None
     assert kb.problems == []
     with KnowledgeBase.open(write_files(tmp_path / "zh", {"zh.md": refund})) as chinese:

@@ -107,6 +107,14 @@ def test_a_query_without_words_is_searched_by_its_vector_alone(index):
     assert list(ranked) == ["dense"]
 
 
+@pytest.mark.parametrize("query", ["2140", "extension 2140", "SN-2140"])
+def test_a_number_is_a_word(index, query):
+    texts = {"a": "extension 2260", "b": "Call 2140, or SN-2140.", "c": "extension 6740"}
+    index.write(contents(*texts), [], [[point(name, text=text) for name, text in texts.items()]])
+    (lists,) = index.search([0, 0, 0, 1], query, [[]], 10).lists
+    assert lists["passage"][0].entry_id == "b"
+
+
 def test_an_entry_that_shrank_or_went_leaves_no_passage(index):
     index.write(contents("one", "two"), [], [POINTS])
     renewed = dataclasses.replace(
