@@ -41,7 +41,7 @@ def read_questions(path: Path) -> list[Question]:
         DocumentError: the file cannot be read, or a line is not such an object.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DocumentError(f"{path} cannot be read: give a file of questions, one JSON object a line") from error
     questions = [_question(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
