@@ -3,7 +3,8 @@
 `python benchmarks/hints.py [--sizes 1000 10000 100000 1000000]`, with `pip install -e ".[bench]"`.
 
 All of them scan the same queries. `hints` does everything a lookup needs (spans, fields, specificity, domains, ranked entries);
-the others only find keywords: ahocorasick-rs, a plain dictionary of token n-grams, flashtext2, and a loop over `keyword in query`.
+the others only find keywords: ahocorasick-rs, a plain dictionary of token n-grams, flashtext2, and a loop over `keyword in
+query`.
 """
 
 import argparse
