@@ -314,7 +314,7 @@ class KnowledgeBase:
             contents = self.index.contents() if self.index else None
             if contents is None:
                 return []
-            self._check(contents.fingerprint, int(contents.fingerprint.get("dimensions", 0)))
+            self._check(contents.fingerprint)
         except StoreError as error:
             return [Problem(".", None, str(error))]
         return list(lints.out_of_step(self._digests(), contents.digests))
@@ -461,7 +461,7 @@ class KnowledgeBase:
         changed = [entry_id for entry_id, digest in digests.items() if known.get(entry_id) != digest]
         gone = [entry_id for entry_id in known if entry_id not in digests]
         if before:
-            self._check(before.fingerprint, int(before.fingerprint.get("dimensions", 0)))
+            self._check(before.fingerprint)
         passages: list[tuple[Entry, Passage]] = []
         if before is None or changed or gone:
             dimensions = int(before.fingerprint["dimensions"]) if before else self._dimensions()
@@ -527,8 +527,10 @@ class KnowledgeBase:
             "payload": PAYLOAD_VERSION,
         }
 
-    def _check(self, fingerprint: Fingerprint, dimensions: int) -> None:
-        """Refuse an index that was built in another way: its answers would look right and be wrong."""
+    def _check(self, fingerprint: Fingerprint, dimensions: int | None = None) -> None:
+        """Refuse an index that was built in another way, for vectors of other dimensions say: it would give wrong answers."""
+        if dimensions is None:
+            dimensions = int(fingerprint.get("dimensions", 0))
         ours = self._fingerprint(dimensions)
         known = fingerprint if self.index and self.index.adopted else ours
         differing = [key for key in known if fingerprint.get(key) != ours[key]]

@@ -337,9 +337,10 @@ class SQLInvocationRecorder:
             raise RecordError("what was erased is still in the database's log, which others are reading: do it again")
 
     def _run(
-        self, what: str, work: Callable[[sa.Connection], T], seconds: float = PATIENCE, *, checked: bool = True
+        self, what: str, work: Callable[[sa.Connection], T], seconds: float | None = None, *, checked: bool = True
     ) -> T:
-        """Run work in a transaction, within a time limit; once more if a pooled connection turns out to be dead."""
+        """Run work in a transaction, within a time limit (None: `PATIENCE`); once more if a pooled connection is dead."""
+        seconds = PATIENCE if seconds is None else seconds
         deadline = time.monotonic() + seconds
         if not self._slots.acquire(timeout=seconds):
             raise busy()

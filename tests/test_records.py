@@ -507,7 +507,7 @@ def test_a_file_replaced_in_the_middle_of_a_call_is_told(recorder, tmp_path):
 
 
 def test_a_log_that_others_read_is_told_and_emptied_when_done_again(recorder, tmp_path, monkeypatch):
-    monkeypatch.setattr(SQLInvocationRecorder._run, "__defaults__", (0.5,))
+    monkeypatch.setattr(records, "PATIENCE", 0.5)
     recorder.record({**INVOCATION, "query": "a very secret query"})
     log = tmp_path / "calls.db-wal"
     with closing(sqlite3.connect(tmp_path / "calls.db", isolation_level=None)) as reader:
