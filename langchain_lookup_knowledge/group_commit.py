@@ -55,10 +55,9 @@ class GroupCommit(Generic[T]):
             with self._lock:
                 self._waiting.append(mine)
             while not mine.done:
-                left = max(deadline - time.monotonic(), 0.01)
                 if group := self._take_group(mine):
-                    _write(group, left, store)
-                elif mine.news.wait(left):
+                    _write(group, deadline, store)
+                elif mine.news.wait(_left(deadline)):
                     mine.news.clear()
                 elif not mine.done:
                     raise busy()
@@ -86,18 +85,22 @@ class GroupCommit(Generic[T]):
                 self._waiting[0].news.set()
 
 
-def _write(group: Sequence[_Waiting[T]], seconds: float, store: Store[T]) -> None:
+def _left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.01)
+
+
+def _write(group: Sequence[_Waiting[T]], deadline: float, store: Store[T]) -> None:
     """Write a group; item by item if the database refuses one of them, so that the others do not suffer for it."""
     error: RecordError | None = RecordError("the writing of the record was interrupted")
     try:
-        store([waiting.item for waiting in group], seconds)
+        store([waiting.item for waiting in group], _left(deadline))
         error = None
     except Exception as failure:  # noqa: BLE001  (each thread is told of its own)
         unknown = RecordRefused(f"the record cannot be written ({type(failure).__name__})")
         error = failure if isinstance(failure, RecordError) else unknown
         if isinstance(error, RecordRefused) and len(group) > 1:
             for waiting in group:
-                _write([waiting], seconds, store)
+                _write([waiting], deadline, store)
     finally:
         for waiting in group:
             if not waiting.done:
