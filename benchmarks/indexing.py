@@ -1,6 +1,6 @@
 """Indexing a folder against raw FastEmbed on the same texts, in one run.
 
-`python benchmarks/indexing.py KB [--files N] [--category-from-path N]`
+`python benchmarks/indexing.py KB [--files N] [--category-from-path N] [--batch N]`
 
 Ours is the whole of it: reading, L0, cutting, embedding, storing. Raw FastEmbed is `TextEmbedding.embed` with its default
 batches on the same texts in file order, and nothing else. Then the same folder again, unchanged.
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from langchain_lookup_knowledge import FastEmbedModel, FrontmatterFields, KnowledgeBase
+from langchain_lookup_knowledge import FastEmbedModel, FrontmatterFields, KnowledgeBase, embeddings
 from langchain_lookup_knowledge.knowledge_base import PASSAGE_TOKENS, _embedded_text
 from langchain_lookup_knowledge.passages import split_passages
 
@@ -22,7 +22,9 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--files", type=int, default=150, help="take every n-th file, so that about this many are left")
     parser.add_argument("--category-from-path", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=embeddings.BATCH_SIZE, help="passages embedded at once")
     arguments = parser.parse_args()
+    embeddings.BATCH_SIZE = arguments.batch
 
     folder = Path(tempfile.mkdtemp())
     files = sorted(arguments.folder.rglob("*.md"))

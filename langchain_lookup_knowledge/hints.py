@@ -439,10 +439,10 @@ class HintIndex:
         sure = [term for term in terms if term["kind"] != "typo"]
         entries = self._hinted_entries(found)
         return {
-            "titles": _unique([entry["title"] for entry in entries]),
-            "keywords": _unique([term["text"] for term in sure if term["field"] == "keywords"]),
-            "domains": _unique([domain for term in sure for domain in term["domains"]]),
-            "entities": _unique([term["text"] for term in sure if term["field"] == "entities"]),
+            "titles": _unique(entry["title"] for entry in entries),
+            "keywords": _unique(term["text"] for term in sure if term["field"] == "keywords"),
+            "domains": _unique(domain for term in sure for domain in term["domains"]),
+            "entities": _unique(term["text"] for term in sure if term["field"] == "entities"),
             "entries": entries,
             "terms": terms,
         }
@@ -525,8 +525,8 @@ class HintIndex:
             "entry_id": entry.entry_id,
             "title": entry.title,
             "domains": list(entry.categories),
-            "keywords": _unique([term.text for term in terms if term.field == "keywords"]),
-            "entities": _unique([term.text for term in terms if term.field == "entities"]),
+            "keywords": _unique(term.text for term in terms if term.field == "keywords"),
+            "entities": _unique(term.text for term in terms if term.field == "entities"),
             "score": round(score, 4),
         }
 
