@@ -5,11 +5,11 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from langchain_lookup_knowledge.errors import IndexMissing, LookupKnowledgeError, StoreError
 from langchain_lookup_knowledge.merging import PointId
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 LEAST_ROOM = 100_000_000
 """Bytes that must be free beside the size of the index itself: a new one takes up to 75 MB where files cannot have holes."""
+_Read = TypeVar("_Read")
 _MANIFEST = {"fingerprint": dict, "digests": dict, "points": int}
 
 
@@ -87,6 +88,16 @@ class EmbeddedIndex:
             raise StoreError(f"the index is damaged: {REBUILD_COMMAND}") from error
         return self._folder / name
 
+    def _at_current(self, read: Callable[[Path], _Read]) -> _Read | None:
+        """Read the current generation, and the next one where writers have moved on and removed it meanwhile."""
+        while generation := self._generation():
+            try:
+                return read(generation)
+            except StoreError:
+                if self._generation() == generation:
+                    raise
+        return None
+
     def version(self) -> str | None:
         with suppress(StoreError):
             generation = self._generation()
@@ -102,11 +113,8 @@ class EmbeddedIndex:
         return contents.fingerprint if contents else None
 
     def contents(self) -> Contents | None:
-        generation = self._generation()
-        if generation is None:
-            return None
-        manifest = self._manifest(generation)
-        return Contents(manifest["fingerprint"], manifest["digests"])
+        manifest = self._at_current(self._manifest)
+        return Contents(manifest["fingerprint"], manifest["digests"]) if manifest else None
 
     def _manifest(self, generation: Path) -> dict[str, Any]:
         try:
@@ -134,7 +142,8 @@ class EmbeddedIndex:
 
     def _check_room(self, current: Path | None) -> None:
         """Refuse to write where there is no room: Qdrant maps its files into memory, and a full disk would end the process."""
-        used = sum(file.stat().st_blocks * 512 for file in current.rglob("*") if file.is_file()) if current else 0
+        files = (path for _, paths in _walk(current) for path in paths) if current else ()
+        used = sum(path.stat().st_blocks * 512 for path in files)
         self._folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(self._folder).free
         if free < LEAST_ROOM + used:
@@ -190,12 +199,15 @@ class EmbeddedIndex:
                 shutil.rmtree(old, ignore_errors=True)
 
     def _opened(self) -> _OpenShard:
-        generation = self._generation()
-        if generation is None:
-            raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
         if self._process != os.getpid():  # the lock's holder and the shard's threads stayed with the parent
             INHERITED.append(self._open)
             self._process, self._lock, self._open = os.getpid(), threading.Lock(), None
+        opened = self._at_current(self._opened_at)
+        if opened is None:
+            raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
+        return opened
+
+    def _opened_at(self, generation: Path) -> _OpenShard:
         with self._lock:
             if self._open is None or self._open.generation != generation.name:
                 with _translated("the index cannot be opened"):
@@ -241,18 +253,28 @@ def _stored(shard: "qdrant_edge.EdgeShard", point_ids: Collection[PointId]) -> d
         return {record.id: record.payload or {} for record in records}
 
 
-def _copy_sparse(source: Path, target: Path) -> None:
-    """Copy a shard. Its files are preallocated and mostly holes, which stay holes.
+def _walk(generation: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Walk the folders of a generation and their files.
 
-    A reader that opens the shard meanwhile replaces two files with themselves, by way of folders that come and go.
+    Left out are folders that come and go: a reader that opens a shard replaces two of its files by way of them.
     """
-    hole = bytes(1 << 16)
-    for folder, folders, files in os.walk(source):
+    for folder, folders, files in os.walk(generation, onerror=_raise):
         folders[:] = [name for name in folders if not name.startswith(".atomicwrite")]
-        copy = target / Path(folder).relative_to(source)
+        yield Path(folder), [Path(folder, name) for name in files]
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _copy_sparse(source: Path, target: Path) -> None:
+    """Copy a shard. Its files are preallocated and mostly holes, which stay holes."""
+    hole = bytes(1 << 16)
+    for folder, paths in _walk(source):
+        copy = target / folder.relative_to(source)
         copy.mkdir(parents=True, exist_ok=True)
-        for name in files:
-            with (Path(folder) / name).open("rb") as reader, (copy / name).open("wb") as writer:
+        for path in paths:
+            with path.open("rb") as reader, (copy / path.name).open("wb") as writer:
                 while data := reader.read(len(hole)):
                     if data == hole[: len(data)]:
                         writer.seek(len(data), os.SEEK_CUR)

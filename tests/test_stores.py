@@ -1,12 +1,15 @@
 """Both engines behind the one Protocol: the same passages, the same answers, and failures with names."""
 
 import dataclasses
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
+from contextlib import suppress
 
 import pytest
 import qdrant_server
@@ -227,6 +230,67 @@ def test_writing_anew_starts_from_nothing(index):
     assert found(ranked, "dense") == ["two"]
 
 
+def test_a_reader_that_opens_the_index_does_not_disturb_its_writer(tmp_path):
+    """Edge replaces files of a shard that it opens by way of folders that come and go, here far more often."""
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS])
+    done = threading.Event()
+
+    def come_and_go():
+        while not done.is_set():
+            for number in range(20):
+                with suppress(OSError):
+                    (tmp_path / (tmp_path / "CURRENT").read_text() / "shard" / f".atomicwrite{number}").mkdir()
+            for folder in tmp_path.glob("generation-*/shard/.atomicwrite*"):
+                with suppress(OSError):
+                    folder.rmdir()
+
+    reader = threading.Thread(target=come_and_go)
+    reader.start()
+    try:
+        for _ in range(10):
+            index.write(contents("one", "two"), ["two"], [[POINTS[2]]])
+    finally:
+        done.set()
+        reader.join()
+    (ranked,) = index.search([1, 1, 1, 1], "refund vpn", [[]], 10).lists
+    assert sorted(found(ranked, "dense")) == ["one", "one", "two"]
+
+
+@pytest.mark.parametrize("read", [EmbeddedIndex.contents, lambda index: index.search([0, 0, 1, 0], "vpn", [[]], 1)])
+def test_a_reader_whose_generation_is_removed_while_it_reads_follows_the_writers(tmp_path, monkeypatch, read):
+    writer, reader = EmbeddedIndex(tmp_path), EmbeddedIndex(tmp_path)
+    writer.write(contents("one", "two"), [], [POINTS])
+    generation = EmbeddedIndex._generation
+
+    def overtaken(self):
+        monkeypatch.undo()
+        before = generation(self)
+        for _ in range(2):  # the second write removes the generation that this reader is about to open
+            writer.write(contents("two"), ["one"], [])
+        assert not before.exists()
+        return before
+
+    monkeypatch.setattr(EmbeddedIndex, "_generation", overtaken)
+    assert read(reader)
+    assert reader.contents() == contents("two")
+
+
+def test_an_index_that_cannot_be_read_whole_is_not_copied_in_part(tmp_path, monkeypatch):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS])
+    scandir = os.scandir
+
+    def broken(path):
+        if str(path).endswith("payload_storage"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", broken)
+    with pytest.raises(StoreError, match="cannot be written: Input/output error"):
+        index.write(contents("one", "two"), ["two"], [[POINTS[2]]])
+
+
 READER = """
 import sys, pathlib
 from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
@@ -259,8 +323,8 @@ def test_processes_that_open_the_index_all_the_time_neither_fail_nor_disturb_the
             time.sleep(0.02)
     finally:
         stop.touch()
-    for reader in readers:
-        printed, failed = reader.communicate(timeout=60)
+        outputs = [reader.communicate(timeout=60) for reader in readers]
+    for printed, failed in outputs:
         assert failed == ""
         assert int(printed) > 0
 
