@@ -101,6 +101,11 @@ def one_line(text: str, *, keep: str = "") -> str:
     return " ".join(clean(text, keep=keep).split())
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with its noun, such as "1 entry" or "0 entries"."""
+    return f"{number} {one if number == 1 else many}"
+
+
 _CLOSERS = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "{/*": "*/}", "<script": "</script", "<style": "</style"}
 _UNSEEN = frozenset("script style template noscript noembed noframes iframe datalist head title".split())
 _VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from langchain_lookup_knowledge import __version__
+from langchain_lookup_knowledge.cleaning import counted
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.invocations import utc
 from langchain_lookup_knowledge.types import Invocation, LookupOptions, RetrievalLayer, Status
@@ -263,10 +264,8 @@ def _index(arguments: argparse.Namespace) -> int:
 
 
 def _sync_line(report: "SyncReport") -> str:
-    return (
-        f"{report.entries} entries; {report.renewed} new or changed, {report.removed} removed; "
-        f"{report.embedded} passages embedded"
-    )
+    entries, embedded = counted(report.entries, "entry", "entries"), counted(report.embedded, "passage", "passages")
+    return f"{entries}; {report.renewed} new or changed, {report.removed} removed; {embedded} embedded"
 
 
 def _open(arguments: argparse.Namespace, *, sync: bool) -> "KnowledgeBase":
@@ -350,9 +349,8 @@ def _ask(arguments: argparse.Namespace) -> int:
     options = LookupOptions(k=arguments.k, l1_timeout=ASK_TIMEOUT, scope_fields=tuple(scope))
     with _open(arguments, sync=True) as kb:
         if count := len(kb.problems):
-            print(
-                f"note: {count} files or fields were not used as written: see `lookup-knowledge check`", file=sys.stderr
-            )
+            unused = counted(count, "file or field was", "files or fields were")
+            print(f"note: {unused} not used as written: see `lookup-knowledge check`", file=sys.stderr)
         result: Any = create_lookup_knowledge_graph(kb, options=options).invoke(
             {"query": arguments.query}, {"configurable": scope}
         )
@@ -374,8 +372,9 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         for problem in (*problems, *lints):
             print(problem)
-        print(f"{report.seen} files seen: {report.loaded} loaded, {len(report.skipped)} skipped")
-        print(f"{len(problems)} problems, {len(lints)} that could be better")
+        seen, found = counted(report.seen, "file", "files"), counted(len(problems), "problem", "problems")
+        print(f"{seen} seen: {report.loaded} loaded, {len(report.skipped)} skipped")
+        print(f"{found}, {len(lints)} that could be better")
     return PROBLEMS_FOUND if problems or lints else DONE
 
 
@@ -436,12 +435,13 @@ def _recorder(arguments: argparse.Namespace) -> "SQLInvocationRecorder | None":
         raise ValueError("KB and --kb both name the knowledge folder: give one of them")
     arguments.folder = arguments.kb or arguments.folder or (None if arguments.db else ".")
     if arguments.db:
-        return SQLInvocationRecorder(arguments.db)
-    data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
-    recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
-    waiting = recorder.waiting()  # asked first: it is brought to the database meanwhile
-    if not waiting and not (data_folder / "invocations.db").exists():
-        print(f"no call has been recorded for the folder {arguments.folder} (in {data_folder})", file=sys.stderr)
+        recorder = SQLInvocationRecorder(arguments.db)
+    else:
+        data_folder = find_data_folder(arguments.folder, arguments.data_dir, make=False)
+        recorder = SQLInvocationRecorder.in_file(data_folder / "invocations.db")
+    if recorder.is_new():
+        whose = "" if arguments.db else f" for the folder {arguments.folder}"
+        print(f"no call has been recorded{whose}: there is no file {recorder.file}", file=sys.stderr)
         return None
     return recorder
 
@@ -517,12 +517,10 @@ def _replay(arguments: argparse.Namespace) -> int:
     else:
         for row, changed in found:
             print("\n  ".join([repr(_short_query(row["query"])), *map(_printable, replay.told(changed))]))
-        print(f"{len(rows)} queries run again: {len(found)} changed")
+        print(f"{counted(len(rows), 'query', 'queries')} run again: {len(found)} changed")
     if left_out:
-        print(
-            f"note: {left_out} queries were left out: L1 failed each time, they were refused or invalid, or hashed",
-            file=sys.stderr,
-        )
+        queries = counted(left_out, "query was", "queries were")
+        print(f"note: {queries} left out: L1 failed each time, refused, invalid or hashed", file=sys.stderr)
     return CHANGED if found else DONE
 
 

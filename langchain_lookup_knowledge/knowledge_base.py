@@ -20,6 +20,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import embeddings, lints, merging
 from langchain_lookup_knowledge.breaker import CircuitBreaker
+from langchain_lookup_knowledge.cleaning import counted
 from langchain_lookup_knowledge.data_folder import (
     find_data_folder,
     given_data_folder,
@@ -345,7 +346,8 @@ class KnowledgeBase:
             return problems
         foreign = sum(not self.understands(entry.text[:2000]) for entry in self._knowledge.entries.values())
         if 2 * foreign > len(self._knowledge.entries):
-            problems.append(Problem(".", None, f"{foreign} entries are in a script that {_MODEL_ADVICE}"))
+            entries = counted(foreign, "entry is", "entries are")
+            problems.append(Problem(".", None, f"{entries} in a script that {_MODEL_ADVICE}"))
         return problems
 
     def health(self) -> Health:
@@ -541,7 +543,9 @@ class KnowledgeBase:
                 for key in differing
             ]
             adopted = self.index is not None and self.index.adopted
-            fix = "use the embedding model that the collection was made with" if adopted else REBUILD_COMMAND
+            fix = "open it with the embedding model it was built with"
+            if not adopted:
+                fix = f"{fix}, or {REBUILD_COMMAND}" if "model" in differing else REBUILD_COMMAND
             raise StoreError(f"the index was built with another {'; '.join(told)}: {fix}")
 
     def retrieve(
@@ -690,7 +694,7 @@ class KnowledgeBase:
 
 
 _MODEL_ADVICE = (
-    "the default model does not know, so they are found by their words alone: name a multilingual model, such as "
+    "the default model does not know, and found by words alone: name a multilingual model, such as "
     'embedding="sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"'
 )
 

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from langchain_lookup_knowledge.cleaning import counted
 from langchain_lookup_knowledge.documents import Entry, category_key
 from langchain_lookup_knowledge.hints import CommonKeyword, HintIndex, is_generic
 from langchain_lookup_knowledge.types import Problem
@@ -69,7 +70,8 @@ def categories_written_in_two_ways(entries: Iterable[Entry]) -> Iterator[Problem
     for counts in spellings.values():
         (usual, _), *others = counts.most_common()
         for category, count in others:
-            message = f"the category {category!r} ({count} entries) is also written {usual!r}: write it in one way"
+            held_by = counted(count, "entry", "entries")
+            message = f"the category {category!r} ({held_by}) is also written {usual!r}: write it in one way"
             yield Problem(example[category], None, message)
 
 

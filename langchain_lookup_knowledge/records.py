@@ -136,8 +136,9 @@ class SQLInvocationRecorder:
         check_kind(self._dialect)
         if self._own:
             weakref.finalize(self, self._engine.dispose)  # a recorder that nobody closed leaves no connection open
-        self._file = database_file(self._engine.url)
-        self._spool = Spool(spool_folders(self._engine.url, self._file, spool))
+        self.file = database_file(self._engine.url)
+        """The file of an SQLite database, None of another."""
+        self._spool = Spool(spool_folders(self._engine.url, self.file, spool))
         self._redact = redact
         self._ready = False
         self._opened: tuple[int, int] | None = None
@@ -210,6 +211,11 @@ class SQLInvocationRecorder:
         if time.monotonic() >= self._deliver_from:
             self._deliver()
         return self._run("read", work)
+
+    def is_new(self) -> bool:
+        """Say whether nothing was ever recorded here: no call waits, and SQLite's file is not there yet."""
+        waiting = self.waiting()  # asked first: what waits is brought to the database meanwhile
+        return not waiting and self.file is not None and not self.file.exists()
 
     def waiting(self) -> int:
         """Return how many records are in the spool."""
@@ -363,14 +369,14 @@ class SQLInvocationRecorder:
         return run() if self._dialect == "sqlite" else within(run, deadline)
 
     def _attempt(self, work: Callable[[sa.Connection], T], seconds: float, checked: bool) -> T:
-        if self._ready and self._opened != identity(self._file):
+        if self._ready and self._opened != identity(self.file):
             self._engine.dispose()
             self._ready = False
         if not self._ready:
             self._make_table()
             if checked:
                 self._check_table()
-        opened = identity(self._file) if self._ready else None
+        opened = identity(self.file) if self._ready else None
         with self._engine.begin() as connection:
             if self._dialect == "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL statement_timeout = {seconds * 1000:.0f}")
@@ -378,7 +384,7 @@ class SQLInvocationRecorder:
                 driver: Any = connection.connection.driver_connection  # SQLAlchemy's own way is as dear as the insert
                 driver.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}").close()
             result = work(connection)
-        if opened is not None and opened != identity(self._file):
+        if opened is not None and opened != identity(self.file):
             raise RecordError("the record database was deleted or replaced meanwhile: what was done went with it")
         return result
 
@@ -398,7 +404,7 @@ class SQLInvocationRecorder:
         if foreign:
             listed = ", ".join(foreign)
             raise RecordError(f"the table tool_invocation demands columns of its own, {listed}: give them a default")
-        self._opened = identity(self._file)
+        self._opened = identity(self.file)
         self._ready = True
 
     def _start_process(self) -> None:

@@ -3,7 +3,7 @@
 import re
 import secrets
 
-from langchain_lookup_knowledge.cleaning import one_line
+from langchain_lookup_knowledge.cleaning import counted, one_line
 from langchain_lookup_knowledge.merging import shorten
 from langchain_lookup_knowledge.types import L1_FAILED, LookupResult, Match
 
@@ -100,7 +100,7 @@ def _status_sentence(result: LookupResult) -> str:
         again = "" if failure else " The same query will not find more."
         failure = failure or (f" {_below(result)}" if l1["status"] == "below_threshold" else "")
         return f"No match in the knowledge base: {whole}.{failure}{again}{unrecorded}"
-    matches = f"{count} match" if count == 1 else f"{count} matches"
+    matches = counted(count, "match", "matches")
     layer = result["retrieval_layer"]
     if layer == "L0":
         how = "Keyword matching alone answered (L0)"

@@ -13,7 +13,7 @@ from langgraph.prebuilt import ToolRuntime
 from pydantic import BaseModel, Field
 
 from langchain_lookup_knowledge import tracing
-from langchain_lookup_knowledge.cleaning import one_line
+from langchain_lookup_knowledge.cleaning import counted, one_line
 from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.merging import shorten
@@ -107,7 +107,7 @@ def _description(kb: KnowledgeBase, list_categories: bool, *, scoped: bool) -> s
     """Describe the tool; where callers see different entries, without what would tell one of the others'."""
     name = shorten(one_line(kb.folder.name), CATEGORY_CHARS)
     categories = _categories(kb) if list_categories else ""
-    size = "" if scoped else f" ({len(kb.entries)} entries{categories})"
+    size = "" if scoped else f" ({counted(len(kb.entries), 'entry', 'entries')}{categories})"
     return (
         f"Look up passages in the knowledge base {name!r}{size}. "
         "The answer says how each passage was found and how far it can be trusted. "

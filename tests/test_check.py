@@ -49,7 +49,7 @@ def entry(entry_id, title="T", keywords=("k1",), categories=("c",), entities=(),
         ),
         (
             [entry(f"{i}.md", f"T{i}", categories=(c,)) for i, c in enumerate(["HR", "HR", "hr "])],
-            ["2.md: the category 'hr ' (1 entries) is also written 'HR': write it in one way"],
+            ["2.md: the category 'hr ' (1 entry) is also written 'HR': write it in one way"],
         ),
         (
             [entry(f"{i}.md", f"T{i}", ("guide", f"k{i}")) for i in range(4)],

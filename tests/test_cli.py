@@ -122,7 +122,7 @@ def test_a_bar_is_shown_on_a_terminal(folder):
 def test_a_broken_file_is_told_by_index_and_counted_by_ask(folder):
     write_files(folder, {"bad.md": "---\ntitle: x: y\n---\n"})
     assert "note: bad.md:2: the frontmatter is not YAML" in run("index", folder).stderr
-    assert run("ask", folder, "refund").stderr.startswith("note: 1 files or fields were not used as written")
+    assert run("ask", folder, "refund").stderr.startswith("note: 1 file or field was not used as written")
 
 
 def test_the_embedded_index_can_be_taken_up_again(folder):
@@ -139,7 +139,18 @@ def test_nothing_found_is_status_1(folder):
     assert run("ask", folder, "zebra", "--no-l1").returncode == 1
     nothing = run("invocations", write_files(folder.parent / "other", {"a.md": "x"}))
     assert nothing.returncode == 1
-    assert "no call has been recorded" in nothing.stderr
+    assert "no call has been recorded for the folder" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["invocations"], ["invocations", "--prune", "90d"], ["inspect"], ["report", "--out", "x"]]
+)
+def test_a_database_that_is_not_there_is_told_and_not_made(tmp_path, command):
+    misspelt = tmp_path / "clals.db"
+    done = run(*command, "--db", f"sqlite:///{misspelt}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"no call has been recorded: there is no file {misspelt}\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -192,7 +203,7 @@ def test_index_watch_stays_and_indexes_what_changes(tmp_path):
         assert watcher.stdout.readline() == "3 entries; 3 new or changed, 0 removed; 3 passages embedded\n"
         time.sleep(0.5)
         write_files(folder, {"hr/pets.md": "# Pets\n\nBring your dog.\n"})
-        assert watcher.stdout.readline() == "4 entries; 1 new or changed, 0 removed; 1 passages embedded\n"
+        assert watcher.stdout.readline() == "4 entries; 1 new or changed, 0 removed; 1 passage embedded\n"
         watcher.send_signal(signal.SIGINT)
         assert watcher.wait(20) == 130
         assert watcher.stderr.read().endswith("lookup-knowledge: stopped\n")

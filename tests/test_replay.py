@@ -172,6 +172,7 @@ def test_the_command_tells_changes_by_its_exit_status(tmp_path, capsys):
 )
 def test_replay_of_nothing_is_a_usage_error(folder, capsys, arguments, message):
     (folder / "empty").mkdir()
+    (folder / "calls.db").touch()
     places = {"KB": folder, "EMPTY": folder / "empty", "sqlite:///DB": f"sqlite:///{folder}/calls.db"}
     given = [str(places.get(argument, argument)) for argument in arguments]
     assert main(["replay", *given]) == 2
