@@ -114,6 +114,15 @@ def test_many_terms_are_counted(kb):
     assert "keywords 'k9', 15 more, similarity" in render(artifact, 6000)
 
 
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [("refudn", "keywords 'refund' (one letter differs)"), ("refund", "keywords 'refund', description 'refund'")],
+)
+def test_a_term_that_is_one_letter_off_is_not_shown_as_if_it_were_in_the_query(kb, query, why):
+    content = create_lookup_knowledge_tool(kb, options=LookupOptions(l1_enabled=False)).invoke(query)
+    assert f"\nmatched by: {why}\n" in content
+
+
 @pytest.mark.parametrize("case", shared_cases("fallback_injection"))
 def test_shared_case(case, tmp_path, embedding):
     if case["id"] == "R-15":
