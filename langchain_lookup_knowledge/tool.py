@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 from langchain_lookup_knowledge import tracing
 from langchain_lookup_knowledge.cleaning import counted, one_line
+from langchain_lookup_knowledge.documents import category_key
 from langchain_lookup_knowledge.graph import create_lookup_knowledge_graph
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.merging import shorten
@@ -116,7 +117,11 @@ def _description(kb: KnowledgeBase, list_categories: bool, *, scoped: bool) -> s
 
 
 def _categories(kb: KnowledgeBase) -> str:
-    counted = Counter(category for entry in kb.entries for category in entry.categories)
-    names = [shorten(one_line(category), CATEGORY_CHARS) for category, _ in counted.most_common(CATEGORIES)]
-    more = f" and {len(counted) - CATEGORIES} more" if len(counted) > CATEGORIES else ""
+    written: dict[str, str] = {}
+    for entry in kb.entries:
+        for category in entry.categories:
+            written.setdefault(category_key(category), category)
+    sizes = Counter(category_key(category) for entry in kb.entries for category in entry.categories)
+    names = [shorten(one_line(written[key]), CATEGORY_CHARS) for key, _ in sizes.most_common(CATEGORIES)]
+    more = f" and {len(sizes) - CATEGORIES} more" if len(sizes) > CATEGORIES else ""
     return f"; categories: {', '.join(names)}{more}" if names else ""
