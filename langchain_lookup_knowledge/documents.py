@@ -1,6 +1,5 @@
 """From a folder of Markdown files to entries. Nothing but hidden files and tool folders is dropped without a problem."""
 
-import json
 import os
 import re
 import stat
@@ -8,7 +7,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,6 @@ MAX_FILE_BYTES = 10_000_000
 MAX_FILES = 100_000
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
-_PLAIN = (str, int, float, date, list, tuple, dict)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
 _HEADING_ID = re.compile(r"\s*\{[:#][^{}]*\}\s*$")
@@ -213,7 +210,10 @@ def _read_entry(
         problems.append(Problem(name, None, "the file is empty"))
     header, body = Frontmatter.read(name, text, problems)
     if metadata:
-        header = header.under(_from_metadata(name, metadata, problems))
+        try:
+            header = header.under(Frontmatter.of(name, metadata, problems))
+        except (ValueError, RecursionError) as error:  # without them, the text would say itself who may see it
+            raise _Skipped(f"its metadata cannot be read ({type(error).__name__}): make them plain") from error
     if fields.skip_drafts and (field := header.is_draft()):
         raise _Skipped(f"a draft ({field}): remove that field, or set skip_drafts=False")
     body = visible_text(body.replace(ZERO_WIDTH_SPACE, ""))
@@ -227,14 +227,6 @@ def _read_entry(
         text=body,
         attributes=header.attributes(),
     )
-
-
-def _from_metadata(name: str, metadata: Mapping[str, Any], problems: list[Problem]) -> Frontmatter:
-    """Return the plain values, lists and mappings of a document's metadata as frontmatter."""
-    plain = {key: value for key, value in metadata.items() if isinstance(value, _PLAIN)}
-    written = json.dumps(plain, ensure_ascii=False, default=str, skipkeys=True)  # JSON is YAML
-    header, _ = Frontmatter.read(name, clean(f"---\n{written}\n---\n", keep=ZERO_WIDTH_SPACE), problems)
-    return header
 
 
 def _first_heading(text: str) -> str | None:

@@ -5,7 +5,10 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, time
+from decimal import Decimal
+from enum import Enum
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import yaml
 from frontmatter.default_handlers import BaseHandler, YAMLHandler
@@ -76,12 +79,30 @@ class Frontmatter:
             return cls(name, problems), text
         return frontmatter, written.body
 
+    @classmethod
+    def of(cls, name: str, metadata: Mapping[str, Any], problems: list[Problem]) -> "Frontmatter":
+        """Return the metadata of a document as frontmatter; a value that cannot be used leaves its key without one.
+
+        Raises:
+            ValueError, RecursionError: a number is too long to be written, or lists and mappings are nested too deeply.
+        """
+        frontmatter = cls(name, problems)
+        plain: dict[str, Any] = {}
+        for key, value in metadata.items():
+            try:
+                plain[str(key)] = _plain(value)
+            except TypeError as error:
+                frontmatter._report(None, f"{one_line(str(key))}: {error} in the metadata is not used: give it as text")
+                plain[str(key)] = None
+        frontmatter._add(_mapping(plain.items(), {}))
+        return frontmatter
+
     def _add(self, mapping: yaml.MappingNode) -> None:
         for key, value in mapping.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._report(key, "a key that is not text is ignored: write key: value")
                 continue
-            name = key.value.casefold()
+            name = one_line(key.value).casefold()
             if name in self._nodes:
                 self._report(key, f"the key {one_line(key.value)!r} is written twice; the last one counts: remove one")
             if isinstance(value, yaml.MappingNode) and any(not isinstance(k, yaml.ScalarNode) for k, _ in value.value):
@@ -120,12 +141,15 @@ class Frontmatter:
     def attributes(self) -> tuple[tuple[str, str], ...]:
         """Return the plain values of all keys, those of lists last: the first `MAX_ATTRIBUTES`.
 
-        A value longer than `MAX_VALUE_CHARS` is text, such as a description, and none of them.
+        A value longer than `MAX_VALUE_CHARS` is text, such as a description, and none of them; nor is a list under `public`.
         """
         lists = [(key, node.value) for key, node in self._nodes.items() if isinstance(node, yaml.SequenceNode)]
+        if isinstance(self._nodes.get("public"), yaml.SequenceNode):
+            self._report(self._nodes["public"], "public: a list is ignored: write true or false")
+            lists = [(key, items) for key, items in lists if key != "public"]
         written = [*self._nodes.items(), *((key, item) for key, items in lists for item in items)]
         scalars = ((key, node) for key, node in written if isinstance(node, yaml.ScalarNode) and not _is_null(node))
-        values = dict.fromkeys((one_line(key), one_line(node.value)) for key, node in scalars)
+        values = dict.fromkeys((key, one_line(node.value)) for key, node in scalars)
         found = [(key, value) for key, value in values if 0 < len(value) <= MAX_VALUE_CHARS]
         if len(found) > MAX_ATTRIBUTES:
             self._report(None, f"{len(found)} values in all; no scope sees those after the first {MAX_ATTRIBUTES}")
@@ -314,6 +338,21 @@ def _node(value: Any, line: int) -> yaml.Node:
         value = value.isoformat()
     text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return yaml.ScalarNode(_PLAIN_TAG, text, _mark(line), style='"')
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a program as text, numbers and dates, in lists and mappings."""
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return [_plain(item) for item in sorted(value, key=str)]
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | date | time | Decimal | UUID):
+        return value
+    raise TypeError(f"a value of the type {type(value).__name__}")
 
 
 def _mark(line: int) -> yaml.Mark:

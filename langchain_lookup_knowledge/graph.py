@@ -326,6 +326,7 @@ class _Steps:
             candidates,
             limit=self.options.k,
             excerpt=partial(self.kb.excerpt, scope=_scope(state)),
+            medium=self.kb.thresholds.medium,
             described=self._described(state) if l1 in WITHOUT_L1 else (),
             weigh_hints=not state["filter"]["relaxed"],
         )

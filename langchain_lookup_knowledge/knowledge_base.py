@@ -589,7 +589,7 @@ class KnowledgeBase:
         if not self.understands(query):
             min_similarity = None
             answer = replace(answer, lists=[{**lists, "dense": []} for lists in answer.lists])
-        ranked = [merging.fuse(lists) for lists in answer.lists]
+        ranked = [merging.fuse(lists, self.thresholds.medium) for lists in answer.lists]
         if scope:
             ranked = [[entry for entry in entries if entry.entry_id in visible] for entries in ranked]
         kept = [merging.above(entries, min_similarity) for entries in ranked]

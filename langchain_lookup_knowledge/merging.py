@@ -59,28 +59,37 @@ class RankedEntry(NamedTuple):
     point_id: PointId
 
 
-def fuse(lists: Mapping[str, Sequence[Hit]]) -> list[RankedEntry]:
+def fuse(lists: Mapping[str, Sequence[Hit]], medium: float) -> list[RankedEntry]:
     """Return the entries of ranked lists, best first, by a weighted sum of their scores, each relative to its list.
 
     `score = sum(weight * (score - floor) / (best - floor)) / sum(weights)`, 0 to 1, over the four lists, with 0 for a list that
     does not have the entry; of its passages in a list, the best counts. The floor of a BM25 list is 0, that of the dense one
     its lowest cosine, for models differ in the range their cosines lie in; a list that is not full, of a small knowledge base
-    or under a filter, is taken to go on falling as it does. A convex combination of scores ranks better
-    than reciprocal ranks (Bruch, Gai and Ingber, ACM TOIS 2023; benchmarks/quality.py shows both). The passage shown is the
-    entry's best in the first of "dense", "passage", "entry", "frontmatter" that has one. Ties are broken by entry id.
+    or under a filter, is taken to go on falling as it does. A dense list whose best cosine is under `medium`, from which
+    on a model's cosines mean something, weighs less in proportion: next to each other, any cosines look like an order.
+    A convex combination of scores ranks better than reciprocal ranks (Bruch, Gai and Ingber, ACM TOIS 2023;
+    benchmarks/quality.py shows both). The passage shown is the entry's best in the first of "dense", "passage", "entry",
+    "frontmatter" that has one. Ties are broken by entry id.
     """
     scores: dict[str, float] = defaultdict(float)
     best = {name: _best_by_entry(lists.get(name, ())) for name in LIST_WEIGHTS}
     for name, hits in best.items():
         top = max((hit.score for hit in hits.values()), default=0.0)
-        floor = _floor(lists.get(name, ())) if name == "dense" else 0.0
+        floor, weight = 0.0, LIST_WEIGHTS[name]
+        if name == "dense":
+            floor, weight = _floor(lists.get(name, ())), weight * _support(top, medium)
         for entry_id, hit in hits.items():
-            scores[entry_id] += LIST_WEIGHTS[name] * _relative(hit.score, floor, top)
+            scores[entry_id] += weight * _relative(hit.score, floor, top)
     total = sum(LIST_WEIGHTS.values())
     shown = {**best["frontmatter"], **best["entry"], **best["passage"], **best["dense"]}
     dense = best["dense"]
     order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))
     return [RankedEntry(i, scores[i] / total, dense[i].score if i in dense else None, shown[i].point_id) for i in order]
+
+
+def _support(similarity: float, medium: float) -> float:
+    """Return how far meaning supports what was found, 0 to 1, by the best cosine."""
+    return min(1.0, max(0.0, similarity) / medium)
 
 
 def _floor(hits: Sequence[Hit]) -> float:
@@ -132,6 +141,7 @@ def merge(
     *,
     limit: int,
     excerpt: Callable[[str], str],
+    medium: float,
     described: Sequence[DescribedEntry] = (),
     weigh_hints: bool = True,
 ) -> list[Match]:
@@ -140,7 +150,7 @@ def merge(
     With candidates, the entries that a specific term hints at take part as one more list, and of several matches one is
     always theirs. Without, they come first, then the entries `described` in words of the query, then the other hints.
     `excerpt` gives the text of an entry that only L0 found. `weigh_hints` is off where a filter had to be relaxed: there
-    the hints have just been shown to mislead.
+    the hints have just been shown to mislead. The weight that meaning loses where it says little (see `fuse`) is theirs.
     """
     hinted = {entry["entry_id"]: entry for entry in hints["entries"]}
     specific = [entry_id for entry_id, entry in hinted.items() if _is_specific(entry, hints)]
@@ -153,7 +163,9 @@ def merge(
         ]
     found = {candidate["entry_id"]: candidate for candidate in candidates}
     scores = {entry_id: candidate["score"] for entry_id, candidate in found.items()}
-    weight = HINT_WEIGHT / sum(LIST_WEIGHTS.values()) if weigh_hints else 0.0
+    best = best_similarity(candidates)
+    lost = 0.0 if best == NO_SIMILARITY else LIST_WEIGHTS["dense"] * (1 - _support(best, medium))
+    weight = (HINT_WEIGHT * weigh_hints + lost) / sum(LIST_WEIGHTS.values())
     for entry_id in specific:
         relative = hinted[entry_id]["score"] / hinted[specific[0]]["score"]
         scores[entry_id] = scores.get(entry_id, 0.0) + weight * relative

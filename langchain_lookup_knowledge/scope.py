@@ -1,6 +1,8 @@
 """Scopes: which entries a caller may see, by frontmatter fields whose values the caller's configuration alone can set."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 from langchain_lookup_knowledge.cleaning import one_line
@@ -26,7 +28,11 @@ def _value(field: str, configurable: Mapping[str, Any], context: object) -> str:
     given = configurable.get(field)
     if given is None:
         given = context.get(field) if isinstance(context, Mapping) else getattr(context, field, None)
-    value = one_line(str(given)) if isinstance(given, str | int) and not isinstance(given, bool) else ""
+    given = given.value if isinstance(given, Enum) else given
+    written = str(given).strip() if isinstance(given, str | int) and not isinstance(given, bool) else ""
+    value = one_line(written)
+    if value != unicodedata.normalize("NFC", written):  # or two callers would be one
+        raise ScopeError(f"the caller's {field!r} has characters or blanks that cannot be seen: leave them out")
     if not value:
         where = f'config={{"configurable": {{"{field}": ...}}}}'
         raise ScopeError(

@@ -2,11 +2,13 @@
 
 import json
 import math
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from conftest import WordEmbeddings, write_files
 
-from langchain_lookup_knowledge import KnowledgeBase
+from langchain_lookup_knowledge import KnowledgeBase, LookupOptions, create_lookup_knowledge_graph
 from langchain_lookup_knowledge.errors import DocumentError
 from langchain_lookup_knowledge.evaluation import Question, evaluate, measure, plot, read_questions, summary, table
 
@@ -100,3 +102,20 @@ def test_a_filter_that_lifts_the_right_entry_has_helped(tmp_path):
         outside = Question("2", question.query, frozenset({"0.md"}))
         counts = {"fired": 1, "helped": 0, "hurt": 1, "excluded_every_right_entry": 1, "relaxed": 0}
         assert evaluate(kb, [outside])["filter"] == counts
+
+
+def test_a_term_that_one_entry_declares_leads_to_that_entry(tmp_path):
+    """A keyword or a name alone, such as an error code, has hardly a meaning that a model could compare."""
+    folder = Path(__file__).parents[1] / "notebooks/handbook"
+    with KnowledgeBase.open(folder, data_dir=tmp_path) as kb:
+        declared = defaultdict(set)
+        for entry in kb.entries:
+            for term in (*entry.keywords, *entry.entities):
+                declared[term.casefold()].add(entry.entry_id)
+        alone = {term: entry_ids.pop() for term, entry_ids in declared.items() if len(entry_ids) == 1}
+        graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=60))
+        missed = [
+            term for term, entry_id in alone.items() if graph.invoke({"query": term})["primary"]["entry_id"] != entry_id
+        ]
+    assert len(alone) > 150
+    assert len(missed) <= 2, missed

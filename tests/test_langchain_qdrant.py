@@ -89,7 +89,7 @@ def test_wrong_keys_are_named(folder, theirs, arguments, reason):
 def test_other_dimensions_and_distances_are_refused(folder, client):
     client.create_collection("kb", models.VectorParams(size=8, distance=models.Distance.COSINE))
     assert (
-        "embedding is 64-d, collection is 8-d: use the embedding model"
+        "embedding is 64-d, collection is 8-d: open it with the embedding model"
         in lookup(folder, adopt(client), "refund")["l1"]["reason"]
     )
     client.delete_collection("kb")

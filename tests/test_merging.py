@@ -1,5 +1,7 @@
 """Fusion, merging and what a result may claim."""
 
+from functools import partial
+
 import pytest
 
 from langchain_lookup_knowledge import merging
@@ -12,14 +14,14 @@ from langchain_lookup_knowledge.merging import (
     Thresholds,
     above,
     assess,
-    fuse,
     layer,
-    merge,
     shorten,
 )
 
 NO_HINTS = no_hints()
 THRESHOLDS = Thresholds(medium=0.4, high=0.6)
+fuse = partial(merging.fuse, medium=0.3)
+merge = partial(merging.merge, medium=0.4)
 
 
 def hit(entry_id, score=0.5, number=0):
@@ -93,6 +95,15 @@ def test_similarities_of_zero_or_less_add_nothing():
     assert [(entry.entry_id, entry.score) for entry in fused] == [("b", pytest.approx(1 / 3.8, abs=1e-6)), ("a", 0.0)]
 
 
+def test_cosines_that_say_nothing_weigh_less_than_words():
+    words = {"entry": [hit("b", 5.0)], "passage": [hit("b", 5.0)]}
+    assert scores(fuse({"dense": full(hit("a", 0.12), lowest=0.01), **words})) == {
+        "a": pytest.approx(2.0 * 0.4 / 3.8, abs=1e-6),
+        "b": pytest.approx(1.5 / 3.8, abs=1e-6),
+    }
+    assert scores(fuse({"dense": full(hit("a", 0.3), lowest=0.01), **words}))["a"] == pytest.approx(2 / 3.8, abs=1e-6)
+
+
 def test_passages_of_one_entry_count_once_and_the_best_is_shown():
     (fused,) = fuse({"dense": [hit("a", 0.9, 7), hit("a", 0.8, 2)], "passage": [hit("a", 12.0, 2)]})
     assert (fused.point_id, fused.similarity) == (7, 0.9)
@@ -131,6 +142,13 @@ def test_both_layers_are_named_where_both_found_the_entry():
     (match,) = merge(hints("a"), [candidate("a")], limit=5, excerpt=excerpt)
     assert match["layers"] == ["L0", "L1"]
     assert match["matched"] == [{"field": "keywords", "text": "kw-a"}, {"field": "text", "text": "A"}]
+
+
+@pytest.mark.parametrize("weigh_hints", [True, False])
+@pytest.mark.parametrize(("similarity", "first"), [(0.1, "rare"), (0.4, "noise"), (None, "noise")])
+def test_where_meaning_says_little_its_weight_goes_to_the_declared_terms(similarity, first, weigh_hints):
+    candidates = [candidate("noise", similarity, 0.4), candidate("rare", similarity and 0.01, 0.3)]
+    assert ids(merge(hints("rare"), candidates, limit=2, excerpt=excerpt, weigh_hints=weigh_hints))[0] == first
 
 
 def test_misleading_hints_do_not_lift_an_entry():

@@ -5,6 +5,8 @@ import json
 import logging
 import random
 from dataclasses import dataclass
+from enum import Enum, StrEnum
+from uuid import UUID
 
 import pytest
 from conftest import WordEmbeddings, shared_cases, write_files
@@ -258,13 +260,73 @@ def test_more_scopes_than_are_kept_do_not_drive_each_other_out_at_once(kb, monke
     assert list(kb._knowledge.views) == [(("tenant", "beta"),), (("tenant", "gamma"),)]
 
 
-def test_the_text_of_a_document_does_not_open_itself_to_others(tmp_path):
-    text = "---\ntenant: acme\npublic: true\n---\nBETA-SECRET refund.\n"
-    documents = [Document(text, metadata={"source": "a", "tenant": "beta"})]
+class Plan(Enum):
+    FREE = "free"
+
+
+@pytest.mark.parametrize("tenant", ["beta", ["beta"], None, UUID(int=1), Plan.FREE, {"beta"}, object(), 7])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "tenant: acme\npublic: true",
+        '"tenant ": acme\n"public ": true',
+        "ten\u200bant: acme\npub\u200blic: true",
+        '"\u00a0Tenant": acme\n"\u00a0Public": true',
+    ],
+)
+def test_the_text_of_a_document_does_not_open_itself_to_others(tmp_path, tenant, header):
+    documents = [Document(f"---\n{header}\n---\nBETA-SECRET refund.\n", metadata={"source": "a", "tenant": tenant})]
     with KnowledgeBase.from_documents(documents, data_dir=tmp_path / "data", index=None) as kb:
-        graph = create_lookup_knowledge_graph(kb, record=None, options=SCOPED)
-        assert graph.invoke({"query": "a"}, config("acme"))["matches"] == []
-        assert kb.excerpt("a", scope=(("tenant", "beta"),)) == "BETA-SECRET refund."
+        assert kb.excerpt("a", scope=(("tenant", "acme"),)) == ""
+        told = [str(problem) for problem in kb.problems if "type object" in str(problem)]
+    assert len(told) == (type(tenant) is object)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "written"),
+    [("beta", "beta"), (UUID(int=1), str(UUID(int=1))), (Plan.FREE, "free"), ({"x", "beta"}, "beta"), (7, "7")],
+)
+def test_a_document_is_seen_by_the_tenant_of_its_metadata(tmp_path, tenant, written):
+    documents = [Document("BETA-SECRET refund.", metadata={"source": "a", "tenant": tenant})]
+    with KnowledgeBase.from_documents(documents, data_dir=tmp_path / "data", index=None) as kb:
+        assert kb.excerpt("a", scope=(("tenant", written),)) == "BETA-SECRET refund."
+
+
+def test_a_document_whose_metadata_cannot_be_read_is_skipped(tmp_path):
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    documents = [Document("---\npublic: true\n---\nBETA-SECRET", metadata={"source": "a", "tenant": "beta", "x": deep})]
+    with KnowledgeBase.from_documents(documents, data_dir=tmp_path / "data", index=None) as kb:
+        assert kb.entries == []
+        assert "its metadata cannot be read" in str(kb.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("public", "shown"), [("true", True), ("TRUE", True), ("[true]", False), ("[false, 'true']", False)]
+)
+def test_only_one_plain_value_makes_an_entry_public(tmp_path, public, shown):
+    folder = write_files(tmp_path / "kb", {"a.md": f"---\npublic: {public}\n---\nRefunds.\n"})
+    with KnowledgeBase.open(folder, index=None) as kb:
+        assert bool(kb.excerpt("a.md", scope=(("tenant", "acme"),))) is shown
+        assert bool(kb.problems) is not shown
+
+
+@pytest.mark.parametrize("tenant", ["ac\u200bme", "ac\x00me", "ac\xadme", "ac  me", "ac\nme"])
+def test_a_scope_that_cannot_be_told_from_another_by_eye_is_refused(kb, tenant):
+    result = create_lookup_knowledge_graph(kb, options=SCOPED).invoke({"query": "refund"}, config(tenant))
+    assert (result["status"], result["matches"]) == ("refused", [])
+    assert "cannot be seen" in result["relevance"]["reason"]
+
+
+def test_the_scope_of_an_enum_is_its_value(kb):
+    class Tenant(StrEnum):
+        ACME = "acme"
+
+    graph = create_lookup_knowledge_graph(kb, options=SCOPED)
+    assert seen(graph.invoke({"query": "refund"}, config(Tenant.ACME))) == seen(
+        graph.invoke({"query": "refund"}, config("acme"))
+    )
 
 
 def test_a_retriever_whose_options_change_keeps_to_the_new_ones(kb):
