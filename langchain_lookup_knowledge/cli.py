@@ -310,14 +310,14 @@ def _index_meant(arguments: argparse.Namespace, settings: dict[str, Any], data_f
         return QdrantIndex(url, collection or Path(arguments.folder).absolute().name, api_key=api_key)
     if getattr(arguments, "embedded", False):
         settings = {}
-    named = settings.get("index", {}).get("url")
-    if api_key and named and named != os.environ.get("QDRANT_URL"):  # whoever made the folder may have named it
-        print(
-            f"note: QDRANT_API_KEY is not sent to {named}, which the folder names: set QDRANT_URL to it",
+    index = remembered_index(settings, data_folder, api_key=api_key)
+    if api_key and isinstance(index, QdrantIndex) and index.url != os.environ.get("QDRANT_URL"):
+        print(  # whoever made the folder may have named it
+            f"note: QDRANT_API_KEY is not sent to {index.url}, which the folder names: set QDRANT_URL to it",
             file=sys.stderr,
         )
-        api_key = None
-    return remembered_index(settings, data_folder, api_key=api_key)
+        index = remembered_index(settings, data_folder)
+    return index
 
 
 def _given_fields(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -460,12 +460,10 @@ def _inspector(arguments: argparse.Namespace) -> "Iterator[Inspector | None]":
         return
     opener = (lambda: _open(arguments, sync=True)) if arguments.folder else None
     looker = (lambda: _look(arguments)) if arguments.folder else None
-    inspector = Inspector(History(recorder, _scope(arguments.scope)), opener, looker)
-    try:
-        yield inspector
-    finally:
-        inspector.close()
-        recorder.close()
+    with closing(recorder):
+        history = History(recorder, _scope(arguments.scope))
+        with closing(Inspector(history, opener, looker)) as inspector:
+            yield inspector
 
 
 def _scope(given: Sequence[str]) -> dict[str, str]:

@@ -31,7 +31,7 @@ def check_kind(backend: str) -> None:
         raise RecordError(f"the record database URL cannot be used: it is for SQLite or PostgreSQL, not for {backend}")
 
 
-def create_engine(url: str, wait: float) -> sa.Engine:
+def create_engine(url: str | sa.URL, wait: float) -> sa.Engine:
     """Return an engine that waits for a connection, and in SQLite for a lock, at most `wait` seconds.
 
     Raises:

@@ -36,7 +36,7 @@ class DescriptionRanking:
         lengths: list[int] = []
         holders: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for number, entry in enumerate(self._entries):
-            counts = Counter(word for word, _ in _words(entry.description))
+            counts = Counter(word for word, _ in telling_words(entry.description))
             lengths.append(counts.total())
             for word, count in counts.items():
                 holders[word].append((number, count))
@@ -46,7 +46,7 @@ class DescriptionRanking:
         """Return the best entries, best first, with the words of the query that each is found by."""
         scores: defaultdict[int, float] = defaultdict(float)
         found: defaultdict[int, list[str]] = defaultdict(list)
-        for word, written in dict(_words(query)).items():
+        for word, written in dict(telling_words(query)).items():
             holders = self._counts.holders.get(word, ())
             rarity = math.log1p((len(self._entries) - len(holders) + 0.5) / (len(holders) + 0.5))
             for number, count in holders:
@@ -64,12 +64,12 @@ def _described(entry: Entry, words: list[str]) -> DescribedEntry:
     return {"entry_id": entry.entry_id, "title": entry.title, "domains": list(entry.categories), "words": words}
 
 
-def _words(text: str) -> Iterator[tuple[str, str]]:
+def telling_words(text: str) -> Iterator[tuple[str, str]]:
     """Yield the words of a text that say something, folded and as written; of a script without blanks, pairs of characters."""
     tokens = list(cut(text))
     for token, following in zip_longest(tokens, tokens[1:]):
         if token.spaceless:
             if following and following.spaceless and following.start == token.end:
                 yield token.key + following.key, text[token.start : following.end]
-        elif token.key not in STOP_WORDS:
+        elif STOP_WORDS.isdisjoint((token.key, token.exact)):
             yield token.key, text[token.start : token.end]

@@ -30,8 +30,9 @@ MAX_FILE_BYTES = 10_000_000
 MAX_FILES = 100_000
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FENCE = re.compile(r" {0,3}(`{3,}(?!.*`)|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
+_CLOSING = re.compile(r"(?:^|(?<=[ \t]))#+$")
 _HEADING_ID = re.compile(r"\s*\{[:#][^{}]*\}\s*$")
 
 
@@ -70,26 +71,25 @@ def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], L
     entries: dict[str, Entry] = {}
     skipped: list[Problem] = []
     problems: list[Problem] = []
-    seen = 0
     try:
         paths = list(_markdown_files(folder, problems))
     except RecursionError as error:
         raise DocumentError(f"the folders in {folder} are nested too deeply to be listed: flatten them") from error
+    root = folder.resolve()
     for path in paths:
-        seen += 1
         name = _name(path, folder)
         try:
             if len(entries) >= MAX_FILES:
                 raise _Skipped(f"the knowledge base has {MAX_FILES} files already: split it")
             if name in entries:
                 raise _Skipped("another file has the same name but for Unicode form: rename one")
-            entries[name] = _read_entry(name, _decode(_read(path, folder)), fields, problems)
+            entries[name] = _read_entry(name, _decode(_read(path, root)), fields, problems)
         except _Skipped as reason:
             skipped.append(Problem(name, reason.line, f"skipped: {reason}"))
             problems.append(skipped[-1])
     if not entries:
         problems.append(Problem(".", None, f"no Markdown file ({', '.join(SUFFIXES)}) was read in this folder"))
-    return list(entries.values()), LoadReport(seen, len(entries), tuple(skipped), tuple(problems))
+    return list(entries.values()), LoadReport(len(paths), len(entries), tuple(skipped), tuple(problems))
 
 
 def read_documents(documents: Iterable[Document], fields: FrontmatterFields) -> tuple[list[Entry], LoadReport]:
@@ -137,7 +137,7 @@ def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
         here = Path(current)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in TOOL_FOLDERS)
         for name in folders:
-            if (here / name).is_symlink():
+            if os.path.islink(here / name):  # noqa: PTH114  (in a folder that may not be searched, `Path` raises)
                 message = "linked folder not followed: copy it, or open it as a knowledge base of its own"
                 problems.append(Problem(_name(here / name, folder), None, message))
         for name in sorted(files):
@@ -145,31 +145,31 @@ def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
                 yield here / name
 
 
-def _read(path: Path, folder: Path) -> bytes:
-    """Return the bytes of a file of the folder."""
-    real = _inside(path, folder)
+def _read(path: Path, root: Path) -> bytes:
+    """Return the bytes of a file of the folder that really is at `root`."""
+    real = _inside(path, root)
     if real is None:
         raise _Skipped("a link out of the knowledge folder, to a hidden place, or in a loop: copy the file instead")
     try:
         with open(real, "rb", opener=_open_as_it_is) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            opened = os.fstat(file.fileno())
+            if not stat.S_ISREG(opened.st_mode):
                 raise _Skipped("not a regular file: move it out of the folder")
             data = file.read(MAX_FILE_BYTES + 1)
-            size = os.fstat(file.fileno()).st_size
+        if os.path.realpath(real) != real or not os.path.samestat(Path(real).stat(), opened):
+            raise _Skipped("it was moved or replaced while it was read: read the folder again")
     except OSError as error:
         raise _Skipped(f"it cannot be read ({error.strerror or error}): make it readable, or remove it") from error
     if len(data) > MAX_FILE_BYTES:
-        raise _Skipped(f"it has {size} bytes, more than {MAX_FILE_BYTES}: split the file")
+        raise _Skipped(f"it has {opened.st_size} bytes, more than {MAX_FILE_BYTES}: split the file")
     return data
 
 
-def _inside(path: Path, folder: Path) -> Path | None:
-    """Return the file itself, or the one a link points to, if that lies in the folder and is not hidden there."""
+def _inside(path: Path, root: Path) -> str | None:
+    """Return where a file really lies, if that is below `root` and not hidden there."""
     try:
-        if not path.is_symlink():
-            return path
-        real = path.resolve()
-        parts = real.relative_to(folder.resolve()).parts
+        real = os.path.realpath(path)
+        parts = Path(real).relative_to(root).parts
     except (OSError, RuntimeError, ValueError):  # a loop of links; outside
         return None
     return None if any(part.startswith(".") or part in TOOL_FOLDERS for part in parts) else real
@@ -260,7 +260,7 @@ def sections(body: str) -> Iterator[tuple[int, str, str]]:
             found = None if is_code else _HEADING.match(line.rstrip("\n"))
             if found:
                 yield level, heading, "".join(lines)
-                level, heading, lines = len(found[1]), found[2].strip().rstrip("#").rstrip(), []
+                level, heading, lines = len(found[1]), _CLOSING.sub("", found[2].strip()).rstrip(), []
             else:
                 lines.append(line)
     yield level, heading, "".join(lines)

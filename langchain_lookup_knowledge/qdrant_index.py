@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import SecretStr
 
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 RETRY_PAUSE = 0.1
 """Seconds before a request that failed in passing is sent once more, if the time allows; a server may ask for more."""
 MAX_RETRY_PAUSE = 10.0
+
+T = TypeVar("T")
 
 _UNINDEXED = re.compile(r'Index required but not found for \\?"([^"\\]+)')
 _DIMENSIONS = re.compile(r"expected dim: (\d+), got (\d+)")
@@ -112,13 +114,16 @@ class QdrantIndex:
     @property
     def client(self) -> "QdrantClient":
         """The client, connected at first use; a forked child makes connections of its own."""
-        if self._process != os.getpid() and self.url != ":memory:":
-            INHERITED.append(self._client)
-            self._process, self._lock, self._client = os.getpid(), threading.Lock(), None
+        self._leave_parent()
         with self._lock:
             if self._client is None:
                 self._client = self.call(self._connect)
             return self._client
+
+    def _leave_parent(self) -> None:
+        if self._process != os.getpid() and self.url != ":memory:":
+            INHERITED.append(self._client)
+            self._process, self._lock, self._client = os.getpid(), threading.Lock(), None
 
     def _connect(self) -> "QdrantClient":
         from qdrant_client import QdrantClient  # noqa: PLC0415  (1.9 s)
@@ -138,7 +143,7 @@ class QdrantIndex:
         """Return how long a request may take: the client and the server count whole seconds."""
         return max(1, math.ceil(min(self._timeout, remaining())))
 
-    def call(self, call: Callable[[], Any]) -> Any:
+    def call(self, call: Callable[[], T]) -> T:
         """Run a request, once more if it failed in passing and the time allows."""
         try:
             return self._call_once(call)
@@ -149,7 +154,7 @@ class QdrantIndex:
         time.sleep(pause)
         return self._call_once(call)
 
-    def _call_once(self, call: Callable[[], Any]) -> Any:
+    def _call_once(self, call: Callable[[], T]) -> T:
         """Run a request, or several, and turn each failure into a StoreError that names the fix and holds no secret."""
         try:
             return call()
@@ -216,8 +221,7 @@ class QdrantIndex:
         _ = self.client
 
     def fingerprint(self) -> Fingerprint | None:
-        fingerprint: Fingerprint | None = self.call(self._fingerprint)
-        return fingerprint
+        return self.call(self._fingerprint)
 
     def _fingerprint(self) -> Fingerprint | None:
         if not self.client.collection_exists(self.collection):
@@ -228,8 +232,7 @@ class QdrantIndex:
         return fingerprint
 
     def contents(self) -> Contents | None:
-        contents: Contents | None = self.call(self._contents)
-        return contents
+        return self.call(self._contents)
 
     def _contents(self) -> Contents | None:
         fingerprint = self._fingerprint()
@@ -320,8 +323,7 @@ class QdrantIndex:
     def query(self, requests: Sequence[Any]) -> list[Any]:
         """Return the answers to a batch of requests."""
         send = self.client.query_batch_points
-        answers: list[Any] = self.call(lambda: send(self.collection, requests, timeout=self.seconds()))
-        return answers
+        return self.call(lambda: send(self.collection, requests, timeout=self.seconds()))
 
     def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
         """Return the payloads of points."""
@@ -331,6 +333,7 @@ class QdrantIndex:
         return {record.id: record.payload or {} for record in records}
 
     def close(self) -> None:
+        self._leave_parent()
         with self._lock:
             client, self._client = self._client, self._lent
         if client is not None and client is not self._lent:

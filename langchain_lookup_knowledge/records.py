@@ -123,7 +123,7 @@ class SQLInvocationRecorder:
 
     def __init__(
         self,
-        url_or_engine: str | sa.Engine,
+        url_or_engine: str | sa.URL | sa.Engine,
         *,
         spool: str | os.PathLike[str] | None = None,
         redact: Redact | None = None,
@@ -151,7 +151,7 @@ class SQLInvocationRecorder:
     @classmethod
     def in_file(cls, path: Path, *, redact: Redact | None = None) -> "SQLInvocationRecorder":
         """Return a recorder into an SQLite file."""
-        return cls(sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False), redact=redact)
+        return cls(sa.URL.create("sqlite", database=str(path)), redact=redact)
 
     def record(self, invocation: Invocation) -> Literal["stored", "spooled"]:
         """Write one row, or spool it; a row with the same id is left as it is.

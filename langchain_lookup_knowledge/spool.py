@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from langchain_lookup_knowledge.durable import write_durably
 from langchain_lookup_knowledge.errors import RecordRefused
 from langchain_lookup_knowledge.invocations import to_json, utc
 from langchain_lookup_knowledge.types import Invocation
@@ -45,7 +46,8 @@ class Spool:
         failure = OSError("there is no spool folder")
         for folder in self.folders:
             try:
-                _write(folder, name, to_json(invocation) + "\n")
+                folder.mkdir(parents=True, exist_ok=True)
+                write_durably(folder / name, to_json(invocation) + "\n")
             except OSError as error:
                 failure = error
             else:
@@ -99,32 +101,6 @@ def _taken(
             yield from _taken({path: invocation}, store, failures)
     else:
         yield from read
-
-
-def _write(folder: Path, name: str, text: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f".{name}"
-    try:
-        with unfinished.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(folder / name)
-    except OSError:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut, where the system has a way to."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _files(folder: Path, ending: str = ".json") -> Iterator[Path]:

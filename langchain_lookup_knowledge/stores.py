@@ -5,14 +5,12 @@ each entry, `entry` and `frontmatter`, BM25 of the whole entry and of its title,
 """
 
 import math
-import os
 import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from langchain_lookup_knowledge.errors import StoreError
@@ -167,13 +165,3 @@ def by_filter(
     if any(abs(hit.score) > MAX_COSINE for dense in hits[:: len(names)] for hit in dense):
         raise StoreError("the index gives cosines outside -1 to 1: it is not one to trust")
     return [dict(zip(names, hits[i * len(names) :][: len(names)], strict=True)) for i in range(filters)]
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Replace a file in one step that survives a power cut."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -178,8 +178,7 @@ def _show_l1(kb: KnowledgeBase, state: Update, config: RunnableConfig) -> Finish
 
 
 def _document(candidate: Mapping[str, Any]) -> Document:
-    kept = ("source", "score", "similarity")
-    metadata = {key: candidate[key] for key in kept}
+    metadata = {key: candidate[key] for key in ("source", "score", "similarity")}
     return Document(shorten(candidate["text"], DOCUMENT_CHARS), metadata=metadata)
 
 

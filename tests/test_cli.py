@@ -237,3 +237,5 @@ def test_the_key_is_not_sent_to_a_server_that_the_folder_names(folder):
     assert "QDRANT_API_KEY is not sent to http://127.0.0.1:9" in run("check", folder, env=environment).stderr
     environment["QDRANT_URL"] = "http://127.0.0.1:9"
     assert "is not sent" not in run("check", folder, env=environment).stderr
+    write_files(folder, {".lookup-knowledge/settings.json": '{"index": null}'})
+    assert "holds an index that cannot be used" in run("check", folder, env=environment).stderr

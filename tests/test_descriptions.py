@@ -32,6 +32,8 @@ def test_the_entry_with_more_and_rarer_words_is_first():
 def test_only_descriptions_are_read_and_stop_words_say_nothing():
     assert titles("port") == ["Publish a port"]
     assert titles("of the unread") == []
+    ranking = DescriptionRanking([entry("What does the cat eat"), entry("Billing")])
+    assert [found["title"] for found in ranking.rank("How does billing work", 9)] == ["Billing"]
 
 
 def test_plural_case_and_accents_do_not_matter():

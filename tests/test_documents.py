@@ -1,13 +1,16 @@
 """Files to entries: what is used, what is not, and that every loss is told."""
 
+import errno
 import os
 import runpy
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from conftest import write_files
 
+from langchain_lookup_knowledge import documents
 from langchain_lookup_knowledge.cleaning import clean, visible_text
 from langchain_lookup_knowledge.documents import _read, _Skipped, category_key, read_folder, sections
 from langchain_lookup_knowledge.errors import DocumentError
@@ -42,6 +45,10 @@ def test_keywords_are_kept_as_written(tmp_path, header, keywords):
         ("---\ntitle: 20240425\n---\n# Heading\n", "20240425"),
         ("---\ntitle: ''\n---\n```\n# not this\n```\n## The `heading` #\n", "The `heading`"),
         ("no heading at all\n", "a"),
+        ("# C#\n", "C#"),
+        ("# Installing F# ##\n", "Installing F#"),
+        ("# ##\n## Below\n", "Below"),
+        ("```pip install x``` is all it takes.\n\n# Start\n", "Start"),
         ("<!-- # hidden -->\n# Shown\n", "Shown"),
         ("import X from '@theme/X';\nexport const y = 1;\n\n# Connect\n", "Connect"),
     ],
@@ -334,3 +341,39 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.md")
     with pytest.raises(_Skipped, match="not a regular file"):
         _read(tmp_path / "pipe.md", tmp_path)
+
+
+def test_a_folder_that_cannot_be_searched_costs_only_what_is_in_it(tmp_path, monkeypatch):
+    """As an unprivileged user sees a folder that may be listed and not searched, or a path that is too long."""
+    kb = write_files(tmp_path / "kb", {"a.md": "x", "shared/sub/b.md": "x"})
+
+    def refused(call, path, **options):
+        if "sub" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return call(path, **options)
+
+    for name in ("stat", "lstat", "scandir"):
+        monkeypatch.setattr(os, name, partial(refused, getattr(os, name)))
+    entries, report = read_folder(kb, FrontmatterFields())
+    assert [entry.entry_id for entry in entries] == ["a.md"]
+    assert [str(problem) for problem in report.problems] == [
+        "shared/sub: folder not read (Permission denied): let this user read it"
+    ]
+
+
+def test_a_folder_that_becomes_a_link_out_is_not_read(tmp_path, monkeypatch):
+    kb = write_files(tmp_path / "kb", {"zz/x.md": "inside"})
+    outside = write_files(tmp_path / "outside", {"x.md": "root:SECRET"})
+    opened = documents._open_as_it_is
+
+    def swapped(path, flags):
+        (kb / "zz").rename(kb / "was")
+        (kb / "zz").symlink_to(outside)
+        return opened(path, flags)
+
+    monkeypatch.setattr(documents, "_open_as_it_is", swapped)
+    entries, report = read_folder(kb, FrontmatterFields())
+    assert entries == []
+    assert (
+        str(report.skipped[0]) == "zz/x.md: skipped: it was moved or replaced while it was read: read the folder again"
+    )

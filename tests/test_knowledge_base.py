@@ -4,6 +4,7 @@ import os
 import stat
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import VPN, WordEmbeddings, write_files
@@ -185,6 +186,14 @@ def test_settings_that_hold_nonsense_are_named(folder, settings, match):
     write_files(folder, {".lookup-knowledge/settings.json": settings})
     with pytest.raises(DocumentError, match=match):
         KnowledgeBase.open(folder)
+
+
+def test_settings_are_remembered_by_several_at_once(folder, embedding):
+    kbs = [KnowledgeBase.open(folder, embedding=embedding, index=None) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(lambda n: kbs[n % 8].remember(), range(200)):
+            pass  # an error is raised here
+    assert sorted(path.name for path in (folder / ".lookup-knowledge").iterdir()) == [".gitignore", "settings.json"]
 
 
 def test_index_none_is_l0_alone_and_embeds_nothing(folder, embedding):

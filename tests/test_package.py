@@ -9,7 +9,7 @@ import langchain_lookup_knowledge
 
 PACKAGE = Path(langchain_lookup_knowledge.__file__).parent
 ORDER = [
-    ["errors", "types", "words", "cleaning"],
+    ["errors", "types", "words", "cleaning", "durable"],
     ["tokens", "frontmatter", "invocations", "deadlines", "breaker"],
     ["documents"],
     ["hints", "descriptions", "filters", "passages", "scope", "spool", "database"],

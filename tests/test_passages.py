@@ -1,7 +1,5 @@
 """Passages: cut where Markdown has a joint, never too long, and nothing lost."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,6 +69,7 @@ def test_a_long_list_is_cut_between_its_items():
 
 def test_a_paragraph_is_cut_between_sentences():
     found = texts("This is a sentence of some length, more or less. " * 20)
+    assert len(found) > 1
     assert all(text.rstrip().endswith("less.") for text in found)
 
 
@@ -89,7 +88,7 @@ def test_no_passage_is_too_long_and_no_word_is_lost(text):
     assert all(len(passage.text) <= 60 for passage in found)
     shown = "".join("".join((passage.heading, passage.text)) for passage in found)
     for word in ("item", "inner", "word", "comma", "quote", "code"):
-        assert shown.count(word) >= len(re.findall(word, text)) or word not in text
+        assert shown.count(word) >= text.count(word)
 
 
 def test_many_blocks_take_time_in_proportion():

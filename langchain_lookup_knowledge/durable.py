@@ -1,0 +1,27 @@
+"""Files that survive a power cut."""
+
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Make or replace a file in one step, down to the disk; until then it is a hidden one, `.<name>`."""
+    unfinished = path.with_name(f".{uuid.uuid4().hex}.{path.name}")
+    try:
+        with unfinished.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":  # where the system has a way to make a rename survive
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
