@@ -1,10 +1,12 @@
 """Opening and syncing: what is embedded, what is remembered, and what is out of reach."""
 
 import os
+import shutil
 import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from conftest import VPN, WordEmbeddings, write_files
@@ -467,6 +469,138 @@ def test_a_watch_outlives_a_sync_that_fails(folder, kb, embedding, caplog):
     assert not waiting.is_alive()
     assert kb.index_failure is None
     stop.set()
+
+
+def test_a_watch_tries_again_what_failed_without_another_change(folder, kb, embedding):
+    stop, reports = threading.Event(), []
+    watcher = threading.Thread(target=lambda: reports.extend(kb.watch(stop)))
+    with kb.index.lock():
+        watcher.start()
+        write_files(folder, {"hr/pets.md": "# Pets\n\nBring your dog.\n"})
+        assert eventually(lambda: kb.index_failure)
+        assert "another process is writing" in lookup(kb, "dog")["l1"]["reason"]
+    try:
+        assert eventually(lambda: reports)
+        assert (top(kb, "dog"), lookup(kb, "dog")["l1"]["reason"]) == ("hr/pets.md", None)
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def test_a_watch_begins_with_what_changed_before_it_listened(folder, kb):
+    write_files(folder, {"hr/pets.md": "# Pets\n\nBring your dog.\n"})
+    report = next(kb.watch(threading.Event()))
+    assert (report.renewed, report.entries) == (1, 4)
+
+
+def test_a_watch_follows_a_folder_that_takes_the_place_of_the_watched_one(folder, kb):
+    stop, reports = threading.Event(), []
+    watcher = threading.Thread(target=lambda: reports.extend(kb.watch(stop)))
+    watcher.start()
+    try:
+        time.sleep(0.5)
+        shutil.copytree(folder, folder.with_name("new"))
+        folder.rename(folder.with_name("old"))
+        folder.with_name("new").rename(folder)
+        time.sleep(3)
+        write_files(folder, {"hr/pets.md": "# Pets\n\nBring your dog.\n"})
+        assert eventually(lambda: any(report.renewed for report in reports))
+        assert top(kb, "dog") == "hr/pets.md"
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def test_a_watch_outlives_a_name_that_is_not_utf_8(folder, kb):
+    stop, reports = threading.Event(), []
+    watcher = threading.Thread(target=lambda: reports.extend(kb.watch(stop)))
+    watcher.start()
+    try:
+        time.sleep(1.5)
+        (folder / os.fsdecode(b"caf\xe9.md")).write_text("# Pets\n\nBring your dog.\n")
+        assert eventually(lambda: any(report.renewed for report in reports))
+        write_files(folder, {"hr/cats.md": "# Cats\n\nNo cats.\n"})
+        assert eventually(lambda: lookup(kb, "cats")["primary"]["entry_id"] == "hr/cats.md")
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def test_a_sync_says_that_it_is_under_way_and_that_it_failed(folder):
+    embedding = slow_embeddings()
+    embedding.released.set()
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        write_files(folder, {"hr/pets.md": "# Pets\n\nBring your dog.\n"})
+        embedding.started.clear()
+        embedding.released.clear()
+        with ThreadPoolExecutor(1) as pool:
+            syncing = pool.submit(kb.sync)
+            assert embedding.started.wait(20)
+            assert (
+                lookup(kb, "refund")["l1"]["reason"] == "the index is behind the folder: the index is being built, 0 %"
+            )
+            embedding.failure = RuntimeError()
+            embedding.released.set()
+            with pytest.raises(EmbeddingError):
+                syncing.result()
+        embedding.failure = None
+        reason = "the index is behind the folder: the embedding model failed with RuntimeError"
+        assert lookup(kb, "refund")["l1"]["reason"] == reason
+        kb.sync()
+        assert lookup(kb, "refund")["l1"]["reason"] is None
+
+
+def test_syncs_of_several_threads_leave_the_index_in_step(folder, kb, monkeypatch):
+    """Between reading the folder and writing the index there is time: that in which the index is asked what it holds."""
+    contents = kb.index.contents
+
+    def slow():
+        time.sleep(0.02)
+        return contents()
+
+    monkeypatch.setattr(kb.index, "contents", slow)
+
+    def change(number):
+        for round_ in range(8):
+            write_files(folder, {f"x{number}.md": f"Version {round_} of {number}.\n"})
+            kb.sync()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(change, range(3)))
+    answer = kb.index.search(kb.embedding.embed_query("version"), "version", [[]], 30)
+    texts = {
+        payload["page_content"]
+        for payload in answer.payloads([hit.point_id for hit in answer.lists[0]["dense"]]).values()
+    }
+    assert {f"Version 7 of {number}." for number in range(3)} < texts
+    assert len(texts) == 6
+
+
+def test_closing_beside_lookups_raises_nothing(folder, kb):
+    other = KnowledgeBase.open(folder, embedding=WordEmbeddings())
+    done = time.monotonic() + 3
+
+    def follow():
+        while time.monotonic() < done:
+            kb._next_look = 0.0
+            kb.index_failure = "look"
+            kb._follow()
+
+    with ThreadPoolExecutor(3) as pool:
+        following = [pool.submit(follow) for _ in range(2)]
+        while time.monotonic() < done:
+            kb.close()
+        for thread in following:
+            thread.result()
+    other.close()
+
+
+def test_many_tools_of_a_knowledge_base_share_one_recorder(kb):
+    graphs = [create_lookup_knowledge_graph(kb) for _ in range(20)]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for graph in graphs:
+        assert graph.invoke({"query": "refund"})["recorded"] == "stored"
+    assert len(list(Path("/proc/self/fd").iterdir())) - before < 10
 
 
 def test_the_neighbours_of_a_match_are_at_hand(folder, tmp_path):
