@@ -83,4 +83,4 @@ def test_the_retriever_makes_one_recorder_for_every_k(opened):
     before = len(opened._closing)
     for k in (1, 2, 3):
         retriever.invoke("refund", k=k)
-    assert len(opened._closing) == before + 1
+    assert len(opened._closing) == 1
