@@ -18,7 +18,7 @@ from langchain_lookup_knowledge import __version__
 from langchain_lookup_knowledge.cleaning import counted
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.invocations import utc
-from langchain_lookup_knowledge.types import Invocation, LookupOptions, RetrievalLayer, Status
+from langchain_lookup_knowledge.types import Invocation, LookupOptions, Problem, RetrievalLayer, Status
 
 if TYPE_CHECKING:
     from langchain_lookup_knowledge.inspector import Inspector
@@ -36,6 +36,9 @@ ASK_TIMEOUT = 30.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0 done, 1 nothing or problems found, or changed, 2 usage or configuration error, 130 stopped."""
     arguments = _parser().parse_args(argv)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller closed it
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  (as long as the process lives)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -256,9 +259,10 @@ def _index(arguments: argparse.Namespace) -> int:
     with _open(arguments, sync=False) as kb:
         report = kb.sync(rebuild=arguments.rebuild, allow_empty=arguments.allow_empty)
         kb.remember()
-        _print_problems(kb)
+        told = _print_problems(kb)
         print(_sync_line(report), flush=True)
         for later in kb.watch() if arguments.watch else ():
+            told = _print_problems(kb, told)
             print(_sync_line(later), flush=True)
     return DONE
 
@@ -336,9 +340,13 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=not is_utf8, indent=2))
 
 
-def _print_problems(kb: "KnowledgeBase") -> None:
-    for problem in kb.problems:
-        print(f"note: {problem}", file=sys.stderr)
+def _print_problems(kb: "KnowledgeBase", told: Sequence[Problem] = ()) -> list[Problem]:
+    """Print the problems that were not told yet, and return all there are."""
+    problems = kb.problems
+    for problem in problems:
+        if problem not in told:
+            print(f"note: {problem}", file=sys.stderr)
+    return problems
 
 
 def _ask(arguments: argparse.Namespace) -> int:
@@ -489,7 +497,10 @@ def _report(arguments: argparse.Namespace) -> int:
     with _inspector(arguments) as inspector:
         if inspector is None:
             return NOTHING_FOUND
-        Path(arguments.out).write_text(inspector.report(arguments.limit), "utf-8")
+        out = Path(arguments.out)
+        if out.is_file() and not re.match(rb"\s*(<!doctype html|$)", out.read_bytes()[:100], re.IGNORECASE):
+            raise ValueError(f"{out} is there already, and is no HTML page: name another file")
+        out.write_text(inspector.report(arguments.limit), "utf-8")
     return DONE
 
 

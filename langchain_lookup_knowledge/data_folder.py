@@ -41,7 +41,7 @@ def find_data_folder(
     fallback = user_cache_path("lookup-knowledge") / place
     if make and not _is_writable(fallback):
         raise DocumentError(f"neither {usual} nor {fallback} can be written: choose a data folder with data_dir")
-    return fallback
+    return fallback if make or fallback.is_dir() else usual
 
 
 def given_data_folder(data_dir: str | os.PathLike[str], make: bool) -> Path:

@@ -207,7 +207,7 @@ def _read_entry(
     if len(text) < len(written) and (found := suspicious(written)):
         problems.append(Problem(name, None, f"hidden characters are removed ({', '.join(found)}): {SUSPICION}"))
     if not text.strip():
-        problems.append(Problem(name, None, "the file is empty"))
+        raise _Skipped("it is empty: write something in it, or remove it")
     header, body = Frontmatter.read(name, text, problems)
     if metadata:
         try:

@@ -58,7 +58,7 @@ def _question(path: Path, number: int, line: str) -> Question:
         if not isinstance(relevant, list):
             raise TypeError
         return Question(str(written.get("id", number)), str(written["query"]), frozenset(map(str, relevant)))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DocumentError(f'{path}:{number}: write {{"id": ..., "query": ..., "relevant": [entry ids]}}') from error
 
 

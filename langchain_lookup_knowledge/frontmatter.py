@@ -273,7 +273,9 @@ def _written(kind: str, header: str, body: str, first_line: int) -> _Written:
 
 def _not(kind: str, error: Exception) -> str:
     what = getattr(error, "problem", None) or getattr(error, "msg", None) or str(error) or type(error).__name__
-    fix = {"YAML": "quote the value", "TOML": "correct it", "JSON": "correct it"}[kind]
+    fix = "quote the value" if kind == "YAML" else "correct it"
+    if "']'" in what or "'}'" in what:
+        fix = "close the bracket"
     return f"is not {kind} ({one_line(what)}); {_AS_TEXT}: {fix}"
 
 

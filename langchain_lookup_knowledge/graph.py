@@ -115,6 +115,8 @@ def create_lookup_knowledge_graph(
         options: how a lookup behaves.
         checkpointer: None inherits the checkpointer of a parent graph, False keeps none.
     """
+    if not isinstance(kb, KnowledgeBase):
+        raise ValueError(f"kb takes a KnowledgeBase such as KnowledgeBase.open(folder), not {kb!r}")
     if record == "default":
         record = default_recorder(kb)
     if record is not None and not callable(getattr(record, "record", None)):
@@ -290,7 +292,8 @@ class _Steps:
             )
         nothing_else = not alone and not state["scope"] and found[-1].best_similarity is None
         if nothing_else:
-            return _l1_report("empty", f"the index holds no passage: {INDEX_COMMAND}", started=started)
+            fix = INDEX_COMMAND if self.kb.entries else "the folder holds no Markdown file that could be read"
+            return _l1_report("empty", f"the index holds no passage: {fix}", started=started)
         return _l1_report("empty", f"no passage was found{alone}", started=started)
 
     def _failure(self, error: Exception, started: float) -> L1Report:
@@ -447,7 +450,7 @@ def _invocation(state: LookupState, config: RunnableConfig, options: LookupOptio
         "l1_status": state["l1"]["status"],
         "result_count": len(state["matches"]),
         "primary_entry_id": state["primary"]["entry_id"] if state["primary"] else None,
-        "duration_ms": round((time.time() - state["started_at"]) * 1000, 3),
+        "duration_ms": round(max(0.0, time.time() - state["started_at"]) * 1000, 3),  # a clock may be set back
         "thread_id": None if thread_id is None else str(thread_id),
         "run_id": _run_id(config),
         "tool_call_id": metadata.get("tool_call_id"),

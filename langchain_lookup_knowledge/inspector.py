@@ -46,6 +46,7 @@ from langchain_lookup_knowledge.words import COMMON_WORDS
 LAYERS = ("L0+L1", "L1", "L0", "none")
 STATUSES = get_args(Status)
 COOKIE = "lookup_knowledge_inspector"
+MAX_FILTER_CHARS = 1000
 STYLE = (files(__package__) / "pages" / "style.css").read_text("utf-8")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; "
@@ -331,6 +332,8 @@ class Inspector:
 def _selection(request: Request) -> Selection:
     given = {name: storable(value.strip()) for name, value in request.query_params.items()}
     texts = {name: given.get(name, "") for name in ("layer", "status", "thread", "text")}
+    if any(len(text) > MAX_FILTER_CHARS for text in texts.values()):
+        raise HTTPException(400, f"A filter takes at most {MAX_FILTER_CHARS} characters.")
     return Selection(_day(given, "since"), _day(given, "until"), **texts)
 
 

@@ -229,8 +229,11 @@ class KnowledgeBase:
         Raises:
             DocumentError: the data folder cannot be made.
         """
+        listed = list(documents)
+        if strange := next((document for document in listed if not isinstance(document, Document)), None):
+            raise ValueError(f"documents takes LangChain documents, such as loader.load() gives, not {strange!r}")
         data_folder = given_data_folder(data_dir, make=True)
-        kb = cls._assembled(data_folder, data_folder, index, embedding, fields, list(documents))
+        kb = cls._assembled(data_folder, data_folder, index, embedding, fields, listed)
         kb._start(sync=True, background=False, progress=progress)
         return kb
 

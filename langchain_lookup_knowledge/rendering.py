@@ -118,7 +118,9 @@ def _status_sentence(result: LookupResult) -> str:
             l1["status"], ""
         )
     else:
-        how = "Keyword hints and vector search answered (L0+L1)" if layer == "L0+L1" else "Vector search answered (L1)"
+        hinted = any("L0" in match["layers"] for match in result["matches"])
+        both = "Keyword hints and vector search answered" if hinted else "Vector search answered, beside keyword hints"
+        how = f"{both} (L0+L1)" if layer == "L0+L1" else "Vector search answered (L1)"
     relevance = result["relevance"]
     level = f"relevance {relevance['level']} ({relevance['reason']})"
     doubt = " The answer may not be in this knowledge base." if relevance["level"] == "low" else ""

@@ -25,7 +25,7 @@ class LookupKnowledgeRetriever(BaseRetriever):
     `relevance` (the level) and `invocation_id`.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     knowledge_base: KnowledgeBase
     k: int | None = Field(default=None, ge=1, le=100)

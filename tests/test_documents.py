@@ -107,7 +107,9 @@ def test_keys_match_in_any_case(tmp_path):
 
 
 def test_an_empty_file_is_told(tmp_path):
-    assert read(tmp_path, " \n")[1] == ["a.md: the file is empty"]
+    entries, report = read_folder(write_files(tmp_path, {"a.md": " \n"}), FrontmatterFields())
+    assert entries == []
+    assert str(report.skipped[0]) == "a.md: skipped: it is empty: write something in it, or remove it"
 
 
 def test_anchors_do_not_expand(tmp_path):

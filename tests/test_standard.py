@@ -80,7 +80,6 @@ def test_the_retriever_drops_into_a_chain(opened):
 
 def test_the_retriever_makes_one_recorder_for_every_k(opened):
     retriever = LookupKnowledgeRetriever(knowledge_base=opened)
-    before = len(opened._closing)
     for k in (1, 2, 3):
         retriever.invoke("refund", k=k)
     assert len(opened._closing) == 1
