@@ -140,6 +140,7 @@ def test_nothing_found_is_status_1(folder):
     nothing = run("invocations", write_files(folder.parent / "other", {"a.md": "x"}))
     assert nothing.returncode == 1
     assert "no call has been recorded for the folder" in nothing.stderr
+    assert str(folder.parent / "other/.lookup-knowledge/invocations.db") in nothing.stderr
 
 
 @pytest.mark.parametrize(
@@ -239,3 +240,33 @@ def test_the_key_is_not_sent_to_a_server_that_the_folder_names(folder):
     assert "is not sent" not in run("check", folder, env=environment).stderr
     write_files(folder, {".lookup-knowledge/settings.json": '{"index": null}'})
     assert "holds an index that cannot be used" in run("check", folder, env=environment).stderr
+
+
+def test_a_report_does_not_overwrite_what_is_no_page(folder):
+    run("ask", folder, "refund")
+    calls = folder / ".lookup-knowledge/invocations.db"
+    refused = run("report", folder, "--out", calls)
+    assert (refused.returncode, calls.read_bytes()[:6]) == (2, b"SQLite")
+    assert "is no HTML page: name another file" in refused.stderr
+    page = folder.parent / "report.html"
+    assert [run("report", folder, "--out", page).returncode for _ in range(2)] == [0, 0]
+
+
+def test_a_closed_standard_output_is_no_error(folder):
+    for arguments in (["index", folder], ["ask", folder, "refund", "--json"]):
+        command = [sys.executable, "-m", "langchain_lookup_knowledge.cli", *map(str, arguments)]
+        done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_watch_tells_the_problems_that_come_later(tmp_path):
+    folder = write_files(tmp_path / "kb", {**FILES, "old.md": "---\ntitle: a: b\n---\n"})
+    command = [sys.executable, "-m", "langchain_lookup_knowledge.cli", "index", str(folder), "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
+        watcher.stdout.readline()
+        write_files(folder, {"new.md": "---\ntitle: c: d\n---\n"})
+        watcher.stdout.readline()
+        watcher.send_signal(signal.SIGINT)
+        watcher.wait(20)
+        told = [line[:14] for line in watcher.stderr.read().splitlines() if line.startswith("note: ")]
+    assert told == ["note: old.md:2", "note: new.md:2"]
