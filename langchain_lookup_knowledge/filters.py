@@ -11,6 +11,10 @@ GUARD_DEPTH = 3
 GUARD_MARGIN = 0.03
 """How much more similar (dense cosine) an unfiltered candidate must be for the filter to be relaxed."""
 
+GUARD_LEAST = 0.3
+"""Dense cosine from which on it counts that a candidate is more similar: of the pairs of a question of the sample handbook and
+a passage that does not answer it, nine in ten are less similar."""
+
 
 def choose_filter(hints: Hints, mode: FilterMode) -> FilterChoice:
     """Return the one domain of the hints as the filter; with none, with several, or in mode "off", no filter."""
@@ -30,7 +34,8 @@ def hides_better(filtered: Sequence[Candidate], unfiltered: Sequence[Candidate],
     """
     if not filtered:
         return bool(unfiltered)
-    if best_similarity(unfiltered) > best_similarity(filtered) + GUARD_MARGIN:
+    best = best_similarity(unfiltered)
+    if best >= GUARD_LEAST and best > best_similarity(filtered) + GUARD_MARGIN:
         return True
     kept = {candidate["entry_id"] for candidate in filtered}
     hinted = {entry["entry_id"] for entry in hints["entries"]}
