@@ -253,8 +253,10 @@ def test_choose_filter(domains, mode, category, reason):
 
 @pytest.mark.parametrize(
     ("filtered", "unfiltered", "hidden"),
-    [([], [], False), ([], [0.1], True), ([0.5], [0.52], False), ([0.5], [0.54], True), ([None], [0.5], True)]
-    + [([0.01], [0.29], False), ([0.2], [0.3], True), ([None], [0.29], False)],
+    [
+        *(([], [], False), ([], [0.1], True), ([0.5], [0.52], False), ([0.5], [0.54], True), ([None], [0.5], True)),
+        *(([0.01], [0.29], False), ([0.2], [0.3], True), ([None], [0.29], False)),
+    ],
 )
 def test_a_filter_hides_better_when_nothing_is_left_or_the_margin_is_passed(filtered, unfiltered, hidden):
     found = [candidate("a", s) for s in filtered], [candidate("b", s) | {"categories": ["d"]} for s in unfiltered]
