@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -15,10 +16,13 @@ from typing import Any, TypeVar
 from langchain_lookup_knowledge.errors import StoreError, StoreTimeout
 
 MAX_WORKERS = 32
-"""Calls of L1 under way at once in a process, those that hang included; more wait for their turn, within their limit."""
+"""Calls of L1 under way at once in a knowledge base, those that hang included; more wait for their turn, within their limit."""
+IDLE_SECONDS = 60.0
+"""After how long a thread without a call ends."""
 
 T = TypeVar("T")
 
+_all_workers: "weakref.WeakSet[Workers]" = weakref.WeakSet()
 _end: ContextVar[float] = ContextVar("lookup_knowledge_end", default=inf)
 
 
@@ -27,39 +31,33 @@ def remaining() -> float:
     return _end.get() - time.monotonic()
 
 
-def call_with_deadline(call: Callable[[], T], seconds: float) -> T:
-    """Return what `call` returns, run in another thread.
-
-    Raises:
-        StoreTimeout: it was not done in time; if it has begun it goes on, and its answer is dropped.
-    """
-    future = _workers.submit(call, seconds)
-    wait([future], seconds)
-    return _outcome(future, seconds)
-
-
-async def acall_with_deadline(call: Callable[[], T], seconds: float) -> T:
-    """Do what `call_with_deadline` does, without holding a thread or the event loop while waiting."""
-    future = _workers.submit(call, seconds)
-    try:
-        return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
-    except TimeoutError:  # ours, or the call's own
-        return _outcome(future, seconds)
-
-
-def _outcome(future: Future[T], seconds: float) -> T:
-    if future.cancel():
-        raise StoreTimeout(f"L1 did not get its turn within {seconds:g} s: {MAX_WORKERS} earlier calls are under way")
-    if not future.done():
-        raise StoreTimeout(f"L1 did not answer within {seconds:g} s")
-    return future.result()
-
-
 class Workers:
-    """Daemon threads for calls that may hang. A thread is kept for the next call: a new one costs L1 5 ms in cold caches."""
+    """Daemon threads of one knowledge base for calls that may hang, so that no other waits for them.
+
+    A thread is kept for the next call, since a new one costs L1 5 ms in cold caches, and ends when none has come for a while.
+    """
 
     def __init__(self) -> None:
         self.reset()
+        _all_workers.add(self)
+
+    def call(self, call: Callable[[], T], seconds: float) -> T:
+        """Return what `call` returns, run in another thread.
+
+        Raises:
+            StoreTimeout: it was not done in time; if it has begun it goes on, and its answer is dropped.
+        """
+        future = self.submit(call, seconds)
+        wait([future], seconds)
+        return _outcome(future, seconds)
+
+    async def acall(self, call: Callable[[], T], seconds: float) -> T:
+        """Do what `call` does, without holding a thread or the event loop while waiting."""
+        future = self.submit(call, seconds)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
+        except TimeoutError:  # ours, or the call's own
+            return _outcome(future, seconds)
 
     def reset(self) -> None:
         """Start anew: threads, and who holds a lock, do not follow into a forked child."""
@@ -82,18 +80,29 @@ class Workers:
         return future
 
     def _work(self) -> None:
-        while True:
-            future, call = self._next()
+        while waiting := self._next():
+            future, call = waiting
             if future.set_running_or_notify_cancel():
                 _run(future, call)
-            del future, call
+            del waiting, future, call
 
-    def _next(self) -> tuple[Future[Any], Callable[[], Any]]:
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
         with self._changed:
             self._idle += 1
-            self._changed.wait_for(lambda: self._calls)
+            self._changed.wait_for(lambda: self._calls, IDLE_SECONDS)
             self._idle -= 1
-            return self._calls.popleft()
+            if self._calls:
+                return self._calls.popleft()
+            self._started -= 1
+            return None
+
+
+def _outcome(future: Future[T], seconds: float) -> T:
+    if future.cancel():
+        raise StoreTimeout(f"L1 did not get its turn within {seconds:g} s: {MAX_WORKERS} earlier calls are under way")
+    if not future.done():
+        raise StoreTimeout(f"L1 did not answer within {seconds:g} s")
+    return future.result()
 
 
 def _run(future: Future[Any], call: Callable[[], Any]) -> None:
@@ -105,6 +114,10 @@ def _run(future: Future[Any], call: Callable[[], Any]) -> None:
         future.set_exception(StoreError(f"unexpected {type(error).__name__}"))
 
 
-_workers = Workers()
+def _after_fork_in_child() -> None:
+    for workers in list(_all_workers):
+        workers.reset()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_workers.reset)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -20,7 +20,6 @@ from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import merging, tracing
 from langchain_lookup_knowledge.cleaning import one_line
-from langchain_lookup_knowledge.deadlines import acall_with_deadline, call_with_deadline
 from langchain_lookup_knowledge.errors import (
     IndexMissing,
     LookupKnowledgeError,
@@ -238,7 +237,7 @@ class _Steps:
             return self._relaxed(state)
         started = time.perf_counter()
         try:
-            found = call_with_deadline(self._request(state), self.options.l1_timeout)
+            found = self.kb.workers.call(self._request(state), self.options.l1_timeout)
         except Exception as error:  # noqa: BLE001  (whatever it is, L0 still answers)
             return {"l1": self._failure(error, started)}
         return self._answered(state, found, started)
@@ -248,7 +247,7 @@ class _Steps:
             return self._relaxed(state)
         started = time.perf_counter()
         try:
-            found = await acall_with_deadline(self._request(state), self.options.l1_timeout)
+            found = await self.kb.workers.acall(self._request(state), self.options.l1_timeout)
         except Exception as error:  # noqa: BLE001  (as above)
             return {"l1": self._failure(error, started)}
         return self._answered(state, found, started)

@@ -31,6 +31,7 @@ from langchain_lookup_knowledge.data_folder import (
     remembered_index,
     without_secrets,
 )
+from langchain_lookup_knowledge.deadlines import Workers
 from langchain_lookup_knowledge.descriptions import DescriptionRanking
 from langchain_lookup_knowledge.documents import TOOL_FOLDERS, Entry, category_key, read_documents, read_folder
 from langchain_lookup_knowledge.durable import write_durably
@@ -153,6 +154,7 @@ class KnowledgeBase:
         self._documents = documents
         self._seen = index.version() if index else None
         self.breaker = CircuitBreaker()
+        self.workers = Workers()
         self._next_look = 0.0
         self._start_process()
         self._closed = False

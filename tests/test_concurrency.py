@@ -5,10 +5,10 @@ import threading
 import time
 
 import pytest
+from conftest import WordEmbeddings
 
-from langchain_lookup_knowledge import KnowledgeBase, LookupOptions, create_lookup_knowledge_graph, deadlines
+from langchain_lookup_knowledge import KnowledgeBase, LookupOptions, create_lookup_knowledge_graph
 from langchain_lookup_knowledge.breaker import CircuitBreaker
-from langchain_lookup_knowledge.deadlines import Workers
 
 BUDGET = 1.0
 
@@ -17,7 +17,6 @@ BUDGET = 1.0
 def hanging(folder, embedding, monkeypatch):
     """A graph whose embedding model hangs until the test is over; the circuit never opens."""
     release = threading.Event()
-    monkeypatch.setattr(deadlines, "_workers", Workers())
     with KnowledgeBase.open(folder, embedding=embedding) as kb:
         kb.breaker = CircuitBreaker(failures=10_000)
         monkeypatch.setattr(embedding, "embed_query", lambda text: release.wait(60))
@@ -84,3 +83,14 @@ def test_several_event_loops_one_after_another_and_at_once_use_one_graph(kb):
     for thread in threads:
         thread.join(60)
     assert statuses == ["ok"] * 7
+
+
+def test_a_knowledge_base_whose_model_hangs_takes_no_turn_from_another(hanging, tmp_path, folder):
+    threads = [threading.Thread(target=hanging.invoke, args=({"query": "refund"},)) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings(), data_dir=tmp_path / "other") as healthy:
+        result = create_lookup_knowledge_graph(healthy, record=None).invoke({"query": "refund"})
+    for thread in threads:
+        thread.join()
+    assert result["l1"]["status"] == "ok"

@@ -7,18 +7,15 @@ import time
 import pytest
 
 from langchain_lookup_knowledge import StoreError, deadlines
-from langchain_lookup_knowledge.deadlines import Workers, acall_with_deadline, call_with_deadline, remaining
+from langchain_lookup_knowledge.deadlines import Workers, remaining
 from langchain_lookup_knowledge.errors import StoreTimeout
 
 
-def both_ways(call, seconds):
+def both_ways(call, seconds, workers=None):
     """Return what a call gives, called and awaited; an error stands for itself."""
-
-    async def awaited():
-        return await acall_with_deadline(call, seconds)
-
+    workers = workers or Workers()
     answers = []
-    for run in (lambda: call_with_deadline(call, seconds), lambda: asyncio.run(awaited())):
+    for run in (lambda: workers.call(call, seconds), lambda: asyncio.run(workers.acall(call, seconds))):
         try:
             answers.append(run())
         except BaseException as error:  # noqa: BLE001
@@ -74,24 +71,23 @@ def test_a_call_runs_in_the_context_of_its_caller():
     assert both_ways(tenant.get, 10) == ["acme", "acme"]
 
 
-def test_calls_that_hang_do_not_pile_up(monkeypatch):
+def test_calls_that_hang_do_not_pile_up():
     workers, release, run = Workers(), threading.Event(), []
-    monkeypatch.setattr(deadlines, "_workers", workers)
     hanging = [workers.submit(release.wait, 30) for _ in range(deadlines.MAX_WORKERS)]
-    for error in both_ways(lambda: run.append("late"), 0.05):
+    for error in both_ways(lambda: run.append("late"), 0.05, workers):
         assert isinstance(error, StoreTimeout)
         assert "32 earlier calls are under way" in str(error)
     release.set()
     assert all(future.result(10) for future in hanging)
-    assert both_ways(lambda: 7, 10) == [7, 7]
+    assert both_ways(lambda: 7, 10, workers) == [7, 7]
     assert run == []
 
 
-def test_more_calls_than_threads_wait_their_turn(monkeypatch):
-    monkeypatch.setattr(deadlines, "_workers", Workers())
+def test_more_calls_than_threads_wait_their_turn():
+    workers = Workers()
 
     async def many():
-        calls = (acall_with_deadline(lambda n=n: time.sleep(0.01) or n, 30) for n in range(200))
+        calls = (workers.acall(lambda n=n: time.sleep(0.01) or n, 30) for n in range(200))
         return await asyncio.gather(*calls)
 
     assert asyncio.run(many()) == list(range(200))
@@ -105,20 +101,28 @@ def test_a_thread_is_used_again():
     assert len(names) == 1
 
 
-def test_an_answer_that_comes_after_its_event_loop_is_gone_disturbs_nobody(caplog, monkeypatch):
+def test_a_thread_without_a_call_ends_and_another_takes_the_next(monkeypatch):
+    monkeypatch.setattr(deadlines, "IDLE_SECONDS", 0.05)
+    workers = Workers()
+    thread = workers.submit(threading.current_thread, 10).result(10)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert workers.call(threading.current_thread, 10) is not thread
+
+
+def test_an_answer_that_comes_after_its_event_loop_is_gone_disturbs_nobody(caplog):
     workers, release = Workers(), threading.Event()
-    monkeypatch.setattr(deadlines, "_workers", workers)
     with pytest.raises(StoreTimeout):
-        asyncio.run(acall_with_deadline(lambda: release.wait(30), 0.05))
+        asyncio.run(workers.acall(lambda: release.wait(30), 0.05))
     release.set()
-    assert call_with_deadline(lambda: 7, 10) == 7
+    assert workers.call(lambda: 7, 10) == 7
     time.sleep(0.05)
     assert caplog.records == []
 
 
 async def test_a_task_that_is_cancelled_while_it_waits_is_cancelled():
     release = threading.Event()
-    task = asyncio.create_task(acall_with_deadline(lambda: release.wait(30), 30))
+    task = asyncio.create_task(Workers().acall(lambda: release.wait(30), 30))
     await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -16,7 +16,7 @@ import qdrant_server
 from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import QdrantIndex, StoreError
-from langchain_lookup_knowledge.deadlines import call_with_deadline
+from langchain_lookup_knowledge.deadlines import Workers
 from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
 from langchain_lookup_knowledge.errors import IndexMissing, StoreTimeout, StoreUnreachable
 from langchain_lookup_knowledge.stores import CATEGORY_FIELD, Contents, Point, by_filter
@@ -401,7 +401,7 @@ def test_what_fails_in_passing_is_sent_once_more(server, on_server, fault):
 def test_a_request_that_got_no_answer_is_sent_once_more_if_there_is_time(server, on_server):
     impatient = QdrantIndex(server.url, "kb", timeout=1)
     server.misbehave(qdrant_server.hang, times=1)
-    assert call_with_deadline(lambda: search(impatient), 30)[0] == "one"
+    assert Workers().call(lambda: search(impatient), 30)[0] == "one"
     assert len(server.requests) == 2
     impatient.close()
 
@@ -419,7 +419,7 @@ def test_a_refusal_is_not_sent_again(server, on_server, code):
 def test_a_server_that_asks_for_a_longer_wait_than_there_is_time_is_not_asked_again(server, on_server):
     server.misbehave(qdrant_server.status(429, retry_after="5"))
     with pytest.raises(StoreUnreachable, match="HTTP 429"):
-        call_with_deadline(lambda: search(on_server), 2)
+        Workers().call(lambda: search(on_server), 2)
     assert len(server.requests) == 1
 
 
@@ -436,7 +436,7 @@ def test_a_request_is_kept_within_the_time_that_is_left(server, on_server):
             took.append(time.perf_counter() - started)
 
     with pytest.raises(StoreTimeout):
-        call_with_deadline(timed, 0.1)
+        Workers().call(timed, 0.1)
     deadline = time.monotonic() + 10
     while not took and time.monotonic() < deadline:
         time.sleep(0.01)
