@@ -172,7 +172,7 @@ def _add_readers_of_records(commands: "argparse._SubParsersAction[argparse.Argum
 
     report = commands.add_parser("report", help="write the same pages into one file")
     _add_records(report)
-    report.add_argument("--out", metavar="FILE.html", required=True, help="the file, written anew")
+    report.add_argument("--out", metavar="FILE.html", required=True, help="the file, written anew if it is a page")
     report.add_argument("--limit", type=_count, default=50, help="most lookups shown one by one (default 50)")
     report.set_defaults(run=_report)
 
@@ -498,10 +498,15 @@ def _report(arguments: argparse.Namespace) -> int:
         if inspector is None:
             return NOTHING_FOUND
         out = Path(arguments.out)
-        if out.is_file() and not re.match(rb"\s*(<!doctype html|$)", out.read_bytes()[:100], re.IGNORECASE):
+        if out.is_file() and not re.match(rb"\s*(<!doctype html|$)", _start(out), re.IGNORECASE):
             raise ValueError(f"{out} is there already, and is no HTML page: name another file")
         out.write_text(inspector.report(arguments.limit), "utf-8")
     return DONE
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(100)
 
 
 def _replay(arguments: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ MAX_FILE_BYTES = 10_000_000
 MAX_FILES = 100_000
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
-_FENCE = re.compile(r" {0,3}(`{3,}(?!.*`)|~{3,})")
+_FENCE = re.compile(r" {0,3}(`{3,}+(?!.*`)|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
 _CLOSING = re.compile(r"(?:^|(?<=[ \t]))#+$")
 _HEADING_ID = re.compile(r"\s*\{[:#][^{}]*\}\s*$")
@@ -83,7 +83,7 @@ def read_folder(folder: Path, fields: FrontmatterFields) -> tuple[list[Entry], L
                 raise _Skipped(f"the knowledge base has {MAX_FILES} files already: split it")
             if name in entries:
                 raise _Skipped("another file has the same name but for Unicode form: rename one")
-            entries[name] = _read_entry(name, _decode(_read(path, root)), fields, problems)
+            entries[name] = _read_entry(name, _decode(_read_settled(path, root)), fields, problems)
         except _Skipped as reason:
             skipped.append(Problem(name, reason.line, f"skipped: {reason}"))
             problems.append(skipped[-1])
@@ -124,6 +124,10 @@ class _Skipped(Exception):
         self.line = line
 
 
+class _Replaced(_Skipped):
+    """The file was moved or replaced while it was read."""
+
+
 def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
     """Yield each Markdown file; hidden and tool folders are left out."""
 
@@ -145,6 +149,14 @@ def _markdown_files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
                 yield here / name
 
 
+def _read_settled(path: Path, root: Path) -> bytes:
+    """Read a file, once more if it was replaced meanwhile: editors save by putting a new file in its place."""
+    try:
+        return _read(path, root)
+    except _Replaced:
+        return _read(path, root)
+
+
 def _read(path: Path, root: Path) -> bytes:
     """Return the bytes of a file of the folder that really is at `root`."""
     real = _inside(path, root)
@@ -157,7 +169,7 @@ def _read(path: Path, root: Path) -> bytes:
                 raise _Skipped("not a regular file: move it out of the folder")
             data = file.read(MAX_FILE_BYTES + 1)
         if os.path.realpath(real) != real or not os.path.samestat(Path(real).stat(), opened):
-            raise _Skipped("it was moved or replaced while it was read: read the folder again")
+            raise _Replaced("it was moved or replaced while it was read: read the folder again")
     except OSError as error:
         raise _Skipped(f"it cannot be read ({error.strerror or error}): make it readable, or remove it") from error
     if len(data) > MAX_FILE_BYTES:
@@ -170,9 +182,10 @@ def _inside(path: Path, root: Path) -> str | None:
     try:
         real = os.path.realpath(path)
         parts = Path(real).relative_to(root).parts
-    except (OSError, RuntimeError, ValueError):  # a loop of links; outside
+    except (OSError, ValueError):  # outside
         return None
-    return None if any(part.startswith(".") or part in TOOL_FOLDERS for part in parts) else real
+    hidden = any(part.startswith(".") or part in TOOL_FOLDERS for part in parts)
+    return None if hidden or os.path.islink(real) else real  # noqa: PTH114  (what is still a link leads to itself)
 
 
 def _open_as_it_is(path: str, flags: int) -> int:
@@ -206,7 +219,7 @@ def _read_entry(
     text = clean(written, keep=ZERO_WIDTH_SPACE)
     if len(text) < len(written) and (found := suspicious(written)):
         problems.append(Problem(name, None, f"hidden characters are removed ({', '.join(found)}): {SUSPICION}"))
-    if not text.strip():
+    if not text.strip() and not metadata:
         raise _Skipped("it is empty: write something in it, or remove it")
     header, body = Frontmatter.read(name, text, problems)
     if metadata:

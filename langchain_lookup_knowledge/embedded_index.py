@@ -136,7 +136,8 @@ class EmbeddedIndex:
                 self._build(target, current, contents, removed, points)
                 write_durably(self._pointer, target.name)
             except BaseException:
-                shutil.rmtree(target, ignore_errors=True)
+                if self.version() != target.name:  # else it is the current one: stopped after the pointer moved
+                    shutil.rmtree(target, ignore_errors=True)
                 raise
             self._remove_all_but(current, target)
 

@@ -29,8 +29,9 @@ def choose_filter(hints: Hints, mode: FilterMode) -> FilterChoice:
 def hides_better(filtered: Sequence[Candidate], unfiltered: Sequence[Candidate], hints: Hints) -> bool:
     """Say whether a filter hides what should be seen.
 
-    It does if it leaves nothing while there is something, or only what is clearly less similar, or if it hides one of the
-    best candidates that the hints found too, or that is as similar and has no category for a filter to go by.
+    It does if it leaves nothing while there is something, or only what is clearly less similar than something of at least
+    `GUARD_LEAST`, or if it hides one of the best candidates that the hints found too, or that is as similar and has no
+    category for a filter to go by.
     """
     if not filtered:
         return bool(unfiltered)

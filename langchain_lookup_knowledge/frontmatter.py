@@ -1,6 +1,7 @@
 """Frontmatter in YAML, TOML or JSON, with its values as written. The only module that imports a parser of any of them."""
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -352,6 +353,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in sorted(value, key=str)]
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if value is None or isinstance(value, str | int | float | date | time | Decimal | UUID):
         return value
     raise TypeError(f"a value of the type {type(value).__name__}")

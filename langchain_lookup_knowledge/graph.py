@@ -390,7 +390,7 @@ def _query_problem(query: object) -> str | None:
     if len(query) > MAX_QUERY_CHARS:
         return f"the query has {len(query)} characters, more than {MAX_QUERY_CHARS}"
     if not cut(query):
-        return "the query is empty or has no letter or digit"
+        return "the query is empty or has no letter, digit or emoji"
     return None
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -83,7 +84,9 @@ SEARCH_LIMIT = merging.FULL_LIST
 MAX_VIEWS = 100
 """Most scopes whose hints are kept ready."""
 WATCH_MILLISECONDS = 1000
-"""How often a watch sees whether the folder is still the same, and tries again what failed."""
+"""How often a watch sees whether the folder is still the same."""
+MAX_WATCH_PAUSE = 60.0
+"""Most seconds before a watch tries again what failed; it begins with one, and doubles."""
 FOLLOW_SECONDS = 1.0
 """How often a lookup checks whether another process has written the index."""
 
@@ -286,11 +289,8 @@ class KnowledgeBase:
         self._built = 0.0
 
         def build() -> None:
-            try:
-                self._sync_softly(progress=False)
-                self._warm()
-            finally:
-                self._built = None
+            self._sync_softly(progress=False)
+            self._warm()
 
         self._run_beside(build)
 
@@ -432,19 +432,19 @@ class KnowledgeBase:
         """
         if self._documents is not None:
             raise ValueError("a knowledge base of documents has no folder to watch: call from_documents again")
-        due, told = True, None
+        due, pause, told = 0.0, 1.0, None
         for changed in self._changes(stop):
-            if not (changed or due):
+            if not changed and time.monotonic() < due:
                 continue
             try:
                 report = self.sync()
             except (DocumentError, EmbeddingError, StoreError) as error:
-                due = True
+                due, pause = time.monotonic() + pause, min(2 * pause, MAX_WATCH_PAUSE)
                 if told != str(error):
                     logger.warning("the index of %s is not up to date: %s", self.folder.name, error)
                 told = str(error)
                 continue
-            due, told = False, None
+            due, pause, told = math.inf, 1.0, None
             if changed or report.renewed or report.removed:
                 yield report
 
@@ -477,7 +477,7 @@ class KnowledgeBase:
             except (OSError, RuntimeError) as error:
                 logger.debug("the folder is watched anew: %s", type(error).__name__)
                 time.sleep(WATCH_MILLISECONDS / 1000)
-            yield not missed
+                yield not missed
             missed = True
 
     def _is_knowledge(self, _: object, path: str) -> bool:
@@ -500,7 +500,7 @@ class KnowledgeBase:
         allow_empty: bool = False,
         download: bool = False,
     ) -> SyncReport:
-        """Write what differs from the index; until that is done, and if it fails, lookups are told."""
+        """Write what differs from the index; while passages are embedded, and if that fails, lookups are told."""
         if self.index is None:
             return SyncReport(len(self._knowledge.entries), 0, 0, 0)
         try:
@@ -508,6 +508,7 @@ class KnowledgeBase:
                 self.embedding.load(download=True)
             with self.index.lock():
                 report = self._write_locked(self.index, progress, rebuild, allow_empty)
+                self._seen = self.index.version()
         except (StoreError, EmbeddingError) as error:
             if self.index.embedded:
                 self.index_failure = str(error)
@@ -515,7 +516,6 @@ class KnowledgeBase:
         finally:
             self._built = None
         self.index_failure = None
-        self._seen = self.index.version()
         return report
 
     def _write_locked(self, index: VectorIndex, progress: bool | None, rebuild: bool, allow_empty: bool) -> SyncReport:
@@ -555,7 +555,8 @@ class KnowledgeBase:
         lengths = Counter(entry.entry_id for entry, _ in passages)
         passages = sorted(passages, key=lambda pair: -len(pair[1].text))
         disable = None if progress is None else not progress
-        self._built = 0.0
+        told = self.index is not None and self.index.embedded
+        self._built = 0.0 if told else None
         with tqdm(total=len(passages), desc="embedding", unit="passage", disable=disable) as bar:
             for start in range(0, len(passages), EMBED_WINDOW):
                 window = passages[start : start + EMBED_WINDOW]
@@ -571,7 +572,8 @@ class KnowledgeBase:
                     entry for (entry, _), vector in zip(window, vectors, strict=True) if vector is None
                 )
                 bar.update(len(window))
-                self._built = (start + len(window)) / len(passages)
+                if told:
+                    self._built = (start + len(window)) / len(passages)
                 if self._closed:
                     raise StoreError("the knowledge base was closed while its index was built")
 

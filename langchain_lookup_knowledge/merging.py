@@ -150,7 +150,8 @@ def merge(
     With candidates, the entries that a specific term hints at take part as one more list, and of several matches one is
     always theirs. Without, they come first, then the entries `described` in words of the query, then the other hints.
     `excerpt` gives the text of an entry that only L0 found. `weigh_hints` is off where a filter had to be relaxed: there
-    the hints have just been shown to mislead. The weight that meaning loses where it says little (see `fuse`) is theirs.
+    the hints have just been shown to mislead. Even then, the weight that meaning loses where it says little (see `fuse`) is
+    theirs.
     """
     hinted = {entry["entry_id"]: entry for entry in hints["entries"]}
     specific = [entry_id for entry_id, entry in hinted.items() if _is_specific(entry, hints)]

@@ -18,7 +18,7 @@ _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n)+")
 _ITEM = re.compile(r"([ \t]*)(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
 _INDENTED = re.compile(r"[ \t]{2,}\S|\t\S")
 _TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*")
-_FENCE = re.compile(r"[ \t]*(`{3,}(?!.*`)|~{3,})")
+_FENCE = re.compile(r"[ \t]*(`{3,}+(?!.*`)|~{3,})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,10 @@ def _value(field: str, configurable: Mapping[str, Any], context: object) -> str:
     if given is None:
         given = context.get(field) if isinstance(context, Mapping) else getattr(context, field, None)
     given = given.value if isinstance(given, Enum) else given
-    written = str(given).strip() if isinstance(given, str | int) and not isinstance(given, bool) else ""
+    try:
+        written = str(given).strip(" ") if isinstance(given, str | int) and not isinstance(given, bool) else ""
+    except ValueError as error:  # a number of thousands of digits
+        raise ScopeError(f"the caller's {field!r} is too long") from error
     value = one_line(written)
     if value != unicodedata.normalize("NFC", written):  # or two callers would be one
         raise ScopeError(f"the caller's {field!r} has characters or blanks that cannot be seen: leave them out")

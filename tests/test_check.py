@@ -183,7 +183,7 @@ def test_the_limits_are_those_of_the_readme():
 def test_a_query_outside_the_limits_is_told_not_searched(kb, query):
     result = create_lookup_knowledge_graph(kb).invoke({"query": query})
     assert (result["status"], result["l1"]["status"], result["recorded"]) == ("invalid_query", "skipped", "stored")
-    assert re.search("no letter or digit|more than 20000", result["l1"]["reason"])
+    assert re.search("no letter, digit or emoji|more than 20000", result["l1"]["reason"])
 
 
 def test_a_query_at_the_limit_is_searched(kb):

@@ -1,6 +1,7 @@
 """Documents of loaders become entries; langchain-community's embeddings plug in."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 from conftest import write_files
@@ -78,6 +79,13 @@ def test_values_that_are_no_text_are_told(tmp_path):
     with KnowledgeBase.from_documents([document], data_dir=tmp_path, index=None, fields=fields) as kb:
         assert "topics: a mapping is ignored" in str(kb.problems[0])
         assert kb.entries[0].title == "s"
+
+
+def test_a_document_without_text_is_what_its_metadata_say(tmp_path):
+    documents = [Document("", metadata={"source": Path("a/b.pdf"), "title": "Refund", "keywords": ["RMA"]})]
+    with KnowledgeBase.from_documents(documents, data_dir=tmp_path / "data", index=None) as kb:
+        assert [(entry.entry_id, entry.keywords) for entry in kb.entries] == [("a/b.pdf", ("RMA",))]
+        assert kb.problems == []
 
 
 def test_documents_cannot_be_watched(opened):

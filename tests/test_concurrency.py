@@ -90,7 +90,9 @@ def test_a_knowledge_base_whose_model_hangs_takes_no_turn_from_another(hanging, 
     for thread in threads:
         thread.start()
     with KnowledgeBase.open(folder, embedding=WordEmbeddings(), data_dir=tmp_path / "other") as healthy:
-        result = create_lookup_knowledge_graph(healthy, record=None).invoke({"query": "refund"})
+        result = create_lookup_knowledge_graph(healthy, record=None, options=LookupOptions(l1_timeout=20)).invoke(
+            {"query": "refund"}
+        )
     for thread in threads:
         thread.join()
     assert result["l1"]["status"] == "ok"

@@ -319,6 +319,11 @@ def test_a_scope_that_cannot_be_told_from_another_by_eye_is_refused(kb, tenant):
     assert "cannot be seen" in result["relevance"]["reason"]
 
 
+def test_a_number_that_is_too_long_is_refused(kb):
+    result = create_lookup_knowledge_graph(kb, options=SCOPED).invoke({"query": "refund"}, config(10**5000))
+    assert (result["status"], result["matches"]) == ("refused", [])
+
+
 def test_the_scope_of_an_enum_is_its_value(kb):
     class Tenant(StrEnum):
         ACME = "acme"

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -290,6 +291,23 @@ def test_an_index_that_cannot_be_read_whole_is_not_copied_in_part(tmp_path, monk
     monkeypatch.setattr(os, "scandir", broken)
     with pytest.raises(StoreError, match="cannot be written: Input/output error"):
         index.write(contents("one", "two"), ["two"], [[POINTS[2]]])
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EINVAL, "no such thing"), KeyboardInterrupt()])
+def test_a_folder_that_cannot_be_synced_to_disk_does_not_cost_the_index(tmp_path, monkeypatch, failure):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS])
+    before, fsync = (tmp_path / "CURRENT").read_text(), os.fsync
+
+    def refused(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) and (tmp_path / "CURRENT").read_text() != before:
+            raise failure
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refused)
+    with suppress(KeyboardInterrupt):
+        index.write(contents("two"), ["one"], [])
+    assert EmbeddedIndex(tmp_path).contents() == contents("two")
 
 
 READER = """
