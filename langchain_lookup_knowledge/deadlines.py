@@ -65,6 +65,13 @@ class Workers:
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._idle = 0
         self._started = 0
+        self._dismissed = 0
+
+    def dismiss(self) -> None:
+        """Let the threads that wait for a call end; the next call starts another."""
+        with self._changed:
+            self._dismissed = self._idle
+            self._changed.notify_all()
 
     def submit(self, call: Callable[[], T], seconds: float) -> Future[T]:
         """Run a call in a thread, in the caller's context, as soon as there is one; `remaining` tells it its time limit."""
@@ -89,10 +96,11 @@ class Workers:
     def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
         with self._changed:
             self._idle += 1
-            self._changed.wait_for(lambda: self._calls, IDLE_SECONDS)
+            self._changed.wait_for(lambda: self._calls or self._dismissed, IDLE_SECONDS)
             self._idle -= 1
             if self._calls:
                 return self._calls.popleft()
+            self._dismissed = max(0, self._dismissed - 1)
             self._started -= 1
             return None
 

@@ -747,6 +747,7 @@ class KnowledgeBase:
         self._closed = True
         if self._builder is not None:
             self._builder.join()
+        self.workers.dismiss()
         if self.index is not None:
             self.index.close()
         for call in self._closing:

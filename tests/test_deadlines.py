@@ -110,6 +110,19 @@ def test_a_thread_without_a_call_ends_and_another_takes_the_next(monkeypatch):
     assert workers.call(threading.current_thread, 10) is not thread
 
 
+def test_threads_that_are_dismissed_end_but_not_those_at_work():
+    workers, release = Workers(), threading.Event()
+    working = workers.submit(lambda: release.wait(30) and threading.current_thread(), 30)
+    idle = workers.submit(threading.current_thread, 10).result(10)
+    time.sleep(0.05)
+    workers.dismiss()
+    idle.join(10)
+    assert not idle.is_alive()
+    release.set()
+    assert working.result(10).is_alive()
+    assert workers.call(lambda: 7, 10) == 7
+
+
 def test_an_answer_that_comes_after_its_event_loop_is_gone_disturbs_nobody(caplog):
     workers, release = Workers(), threading.Event()
     with pytest.raises(StoreTimeout):
