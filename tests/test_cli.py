@@ -18,6 +18,7 @@ from conftest import FILES, write_files
 from test_records import INVOCATION
 
 from langchain_lookup_knowledge import SQLInvocationRecorder
+from langchain_lookup_knowledge.cli import main
 
 
 def run(*arguments, env=None):
@@ -146,11 +147,10 @@ def test_nothing_found_is_status_1(folder):
 @pytest.mark.parametrize(
     "command", [["invocations"], ["invocations", "--prune", "90d"], ["inspect"], ["report", "--out", "x"]]
 )
-def test_a_database_that_is_not_there_is_told_and_not_made(tmp_path, command):
+def test_a_database_that_is_not_there_is_told_and_not_made(tmp_path, capsys, command):
     misspelt = tmp_path / "clals.db"
-    done = run(*command, "--db", f"sqlite:///{misspelt}")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"no call has been recorded: there is no file {misspelt}\n"
+    assert main([*command, "--db", f"sqlite:///{misspelt}"]) == 1
+    assert capsys.readouterr() == ("", f"no call has been recorded: there is no file {misspelt}\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -198,16 +198,21 @@ def test_help_and_import_load_none_of_the_heavy_libraries():
 
 
 def test_index_watch_stays_and_indexes_what_changes(tmp_path):
-    folder = write_files(tmp_path / "kb", FILES)
+    folder = write_files(tmp_path / "kb", {**FILES, "old.md": "---\ntitle: a: b\n---\n"})
     command = [sys.executable, "-m", "langchain_lookup_knowledge.cli", "index", str(folder), "--watch"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
-        assert watcher.stdout.readline() == "3 entries; 3 new or changed, 0 removed; 3 passages embedded\n"
+        assert watcher.stdout.readline() == "4 entries; 4 new or changed, 0 removed; 4 passages embedded\n"
         time.sleep(0.5)
-        write_files(folder, {"hr/pets.md": "# Pets\n\nBring your dog.\n"})
-        assert watcher.stdout.readline() == "4 entries; 1 new or changed, 0 removed; 1 passage embedded\n"
+        write_files(folder, {"new.md": "---\ntitle: c: d\n---\n"})
+        assert watcher.stdout.readline() == "5 entries; 1 new or changed, 0 removed; 1 passage embedded\n"
         watcher.send_signal(signal.SIGINT)
         assert watcher.wait(20) == 130
-        assert watcher.stderr.read().endswith("lookup-knowledge: stopped\n")
+        told = watcher.stderr.read()
+    assert [line[:14] for line in told.splitlines() if line.startswith("note: ")] == [
+        "note: old.md:2",
+        "note: new.md:2",
+    ]
+    assert told.endswith("lookup-knowledge: stopped\n")
 
 
 @pytest.mark.parametrize("moment", ["999999d", "0001-01-01T00:00+14:00", "9999-12-31T23:59-10:00"])
@@ -242,31 +247,25 @@ def test_the_key_is_not_sent_to_a_server_that_the_folder_names(folder):
     assert "holds an index that cannot be used" in run("check", folder, env=environment).stderr
 
 
-def test_a_report_does_not_overwrite_what_is_no_page(folder):
-    run("ask", folder, "refund")
-    calls = folder / ".lookup-knowledge/invocations.db"
-    refused = run("report", folder, "--out", calls)
-    assert (refused.returncode, calls.read_bytes()[:6]) == (2, b"SQLite")
-    assert "is no HTML page: name another file" in refused.stderr
-    page = folder.parent / "report.html"
-    assert [run("report", folder, "--out", page).returncode for _ in range(2)] == [0, 0]
+def test_a_report_does_not_overwrite_what_is_no_page(folder, capsys):
+    assert main(["ask", str(folder), "refund", "--no-l1"]) == 0
+    calls, page = folder / ".lookup-knowledge/invocations.db", folder.parent / "report.html"
+    assert main(["report", str(folder), "--out", str(calls)]) == 2
+    assert "is no HTML page: name another file" in capsys.readouterr().err
+    assert calls.read_bytes()[:6] == b"SQLite"
+    assert [main(["report", str(folder), "--out", str(page)]) for _ in range(2)] == [0, 0]
 
 
 def test_a_closed_standard_output_is_no_error(folder):
-    for arguments in (["index", folder], ["ask", folder, "refund", "--json"]):
-        command = [sys.executable, "-m", "langchain_lookup_knowledge.cli", *map(str, arguments)]
-        done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_watch_tells_the_problems_that_come_later(tmp_path):
-    folder = write_files(tmp_path / "kb", {**FILES, "old.md": "---\ntitle: a: b\n---\n"})
-    command = [sys.executable, "-m", "langchain_lookup_knowledge.cli", "index", str(folder), "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
-        watcher.stdout.readline()
-        write_files(folder, {"new.md": "---\ntitle: c: d\n---\n"})
-        watcher.stdout.readline()
-        watcher.send_signal(signal.SIGINT)
-        watcher.wait(20)
-        told = [line[:14] for line in watcher.stderr.read().splitlines() if line.startswith("note: ")]
-    assert told == ["note: old.md:2", "note: new.md:2"]
+    command = [
+        sys.executable,
+        "-m",
+        "langchain_lookup_knowledge.cli",
+        "ask",
+        str(folder),
+        "refund",
+        "--no-l1",
+        "--json",
+    ]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
