@@ -492,6 +492,7 @@ def test_a_watch_begins_with_what_changed_before_it_listened(folder, kb):
     assert (report.renewed, report.entries) == (1, 4)
 
 
+@pytest.mark.slow
 def test_a_watch_follows_a_folder_that_takes_the_place_of_the_watched_one(folder, kb):
     shutil.copytree(folder, folder.with_name("new"))
     stop, reports = threading.Event(), []
@@ -510,6 +511,7 @@ def test_a_watch_follows_a_folder_that_takes_the_place_of_the_watched_one(folder
         watcher.join()
 
 
+@pytest.mark.slow
 def test_a_watch_outlives_a_name_that_is_not_utf_8(folder, kb):
     stop, reports = threading.Event(), []
     watcher = threading.Thread(target=lambda: reports.extend(kb.watch(stop)))
@@ -575,6 +577,7 @@ def test_syncs_of_several_threads_leave_the_index_in_step(folder, kb, monkeypatc
     assert len(texts) == 6
 
 
+@pytest.mark.slow
 def test_closing_beside_lookups_raises_nothing(folder, kb):
     done = time.monotonic() + 1
 
