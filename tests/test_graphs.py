@@ -199,6 +199,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_three_calls_at_once_200_times_under_a_sqlite_checkpointer(kb, tmp_path):
     """No cross-talk; and what was stored comes back equal in another process, which takes registered types alone."""
     recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'calls.db'}")
