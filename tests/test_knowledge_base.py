@@ -6,6 +6,7 @@ import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from conftest import VPN, WordEmbeddings, write_files
@@ -437,19 +438,26 @@ def test_a_reader_follows_another_writer_in_both_layers(folder):
         assert len(reader.entries) == 4
 
 
-def test_watch_syncs_after_each_change_and_leaves_hidden_files_alone(folder, kb):
+@contextmanager
+def watching(kb):
+    """Watch in another thread, and give the list of its reports."""
     stop, reports = threading.Event(), []
     watcher = threading.Thread(target=lambda: reports.extend(kb.watch(stop)))
     watcher.start()
     try:
+        yield reports
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def test_watch_syncs_after_each_change_and_leaves_hidden_files_alone(folder, kb):
+    with watching(kb) as reports:
         time.sleep(0.5)
         write_files(folder, {".obsidian/a.md": "# Hidden\n"})
         write_files(folder, {"hr/pets.md": "---\ntitle: Pets\nkeywords: [dog]\n---\nBring your dog on Fridays.\n"})
         assert eventually(lambda: lookup(kb, "dog on fridays")["primary"]["entry_id"] == "hr/pets.md")
         assert eventually(lambda: reports)
-    finally:
-        stop.set()
-        watcher.join()
     assert {(report.entries, report.embedded) for report in reports} == {(4, 1)}
 
 
@@ -495,10 +503,7 @@ def test_a_watch_begins_with_what_changed_before_it_listened(folder, kb):
 @pytest.mark.slow
 def test_a_watch_follows_a_folder_that_takes_the_place_of_the_watched_one(folder, kb):
     shutil.copytree(folder, folder.with_name("new"))
-    stop, reports = threading.Event(), []
-    watcher = threading.Thread(target=lambda: reports.extend(kb.watch(stop)))
-    watcher.start()
-    try:
+    with watching(kb) as reports:
         time.sleep(0.5)
         folder.rename(folder.with_name("old"))
         folder.with_name("new").rename(folder)
@@ -506,25 +511,16 @@ def test_a_watch_follows_a_folder_that_takes_the_place_of_the_watched_one(folder
         write_files(folder, {"hr/pets.md": "# Pets\n\nBring your dog.\n"})
         assert eventually(lambda: any(report.renewed for report in reports))
         assert top(kb, "dog") == "hr/pets.md"
-    finally:
-        stop.set()
-        watcher.join()
 
 
 @pytest.mark.slow
 def test_a_watch_outlives_a_name_that_is_not_utf_8(folder, kb):
-    stop, reports = threading.Event(), []
-    watcher = threading.Thread(target=lambda: reports.extend(kb.watch(stop)))
-    watcher.start()
-    try:
+    with watching(kb) as reports:
         time.sleep(1.5)
         (folder / os.fsdecode(b"caf\xe9.md")).write_text("# Pets\n\nBring your dog.\n")
         assert eventually(lambda: any(report.renewed for report in reports))
         write_files(folder, {"hr/cats.md": "# Cats\n\nNo cats.\n"})
         assert eventually(lambda: (lookup(kb, "cats")["primary"] or {}).get("entry_id") == "hr/cats.md")
-    finally:
-        stop.set()
-        watcher.join()
 
 
 def test_a_sync_says_that_it_is_under_way_and_that_it_failed(folder):
