@@ -1,9 +1,11 @@
-"""A filtered vector search in the embedded index against the Qdrant client's local mode, on the same vectors.
+"""A filtered vector search in the embedded index against the Qdrant client's local mode, on the
+same vectors.
 
 `python benchmarks/filtered_query.py [--sizes 1000 10000 100000]`
 
-Random unit vectors of 384 dimensions, each in one of 20 categories, so that the filter keeps 5 %. Each engine is built in one
-process and measured in another, so that opening and memory are those of a fresh start. Times of a query are medians.
+Random unit vectors of 384 dimensions, each in one of 20 categories, so that the filter keeps 5 %.
+Each engine is built in one process and measured in another, so that opening and memory are those of
+a fresh start. Times of a query are medians.
 """
 
 import argparse
@@ -33,18 +35,26 @@ def batches(size):
 
 
 def build_ours(folder, size):
-    from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
-    from langchain_lookup_knowledge.stores import Contents, Point
+    from langchain_lookup_knowledge.l1.stores.embedded_index import EmbeddedIndex
+    from langchain_lookup_knowledge.l1.stores.vector_index import Contents, Point
 
     def points():
         for numbers, rows in batches(size):
             yield [
-                Point(f"{i}.md", 0, row, {"passage": f"text {i}"}, {"page_content": "", "metadata": metadata(i)})
+                Point(
+                    f"{i}.md",
+                    0,
+                    row,
+                    {"passage": f"text {i}"},
+                    {"page_content": "", "metadata": metadata(i)},
+                )
                 for i, row in zip(numbers, rows, strict=True)
             ]
 
     fingerprint = {"model": "random", "dimensions": DIMENSIONS}
-    EmbeddedIndex(folder).write(Contents(fingerprint, {f"{i}.md": "" for i in range(size)}), [], points())
+    EmbeddedIndex(folder).write(
+        Contents(fingerprint, {f"{i}.md": "" for i in range(size)}), [], points()
+    )
 
 
 def metadata(number):
@@ -52,25 +62,35 @@ def metadata(number):
 
 
 def open_ours(folder):
-    from langchain_lookup_knowledge.embedded_index import EmbeddedIndex
-    from langchain_lookup_knowledge.stores import CATEGORY_FIELD
+    from langchain_lookup_knowledge.l1.stores.embedded_index import EmbeddedIndex
+    from langchain_lookup_knowledge.l1.stores.vector_index import CATEGORY_FIELD
 
     index = EmbeddedIndex(folder)
     index.warm()
     conditions = [(CATEGORY_FIELD, ["c3"])]
-    return lambda vector: [hit.entry_id for hit in index.search(vector, "", [conditions], LIMIT).lists[0]["dense"]]
+    return lambda vector: [
+        hit.entry_id for hit in index.search(vector, "", [conditions], LIMIT).lists[0]["dense"]
+    ]
 
 
 def build_local(folder, size):
     from qdrant_client import QdrantClient, models
 
     client = QdrantClient(path=str(folder))
-    client.create_collection("kb", models.VectorParams(size=DIMENSIONS, distance=models.Distance.COSINE))
-    client._client.collections["kb"].storage.storage.execute("PRAGMA synchronous = OFF")  # or it takes half an hour
+    client.create_collection(
+        "kb", models.VectorParams(size=DIMENSIONS, distance=models.Distance.COSINE)
+    )
+    client._client.collections["kb"].storage.storage.execute(
+        "PRAGMA synchronous = OFF"
+    )  # or it takes half an hour
     for numbers, rows in batches(size):
         pairs = zip(numbers, rows, strict=True)
         client.upsert(
-            "kb", [models.PointStruct(id=i, vector=row, payload={"metadata": metadata(i)}) for i, row in pairs]
+            "kb",
+            [
+                models.PointStruct(id=i, vector=row, payload={"metadata": metadata(i)})
+                for i, row in pairs
+            ],
         )
     client.close()
 
@@ -79,18 +99,24 @@ def open_local(folder):
     from qdrant_client import QdrantClient, models
 
     client = QdrantClient(path=str(folder))
-    match = models.FieldCondition(key="metadata.categories_key", match=models.MatchValue(value="c3"))
+    match = models.FieldCondition(
+        key="metadata.categories_key", match=models.MatchValue(value="c3")
+    )
     condition = models.Filter(must=[match])
 
     def query(vector):
-        found = client.query_points("kb", query=vector, query_filter=condition, limit=LIMIT, with_payload=True).points
+        found = client.query_points(
+            "kb", query=vector, query_filter=condition, limit=LIMIT, with_payload=True
+        ).points
         return [point.payload["metadata"]["entry_id"] for point in found]
 
     return query
 
 
 def measure(open_engine, folder):
-    """Return seconds to open, median milliseconds a query, megabytes resident at most, and what was found."""
+    """Return seconds to open, median milliseconds a query, megabytes resident at most, and what was
+    found.
+    """
     queries = vectors(20).tolist()
     start = time.perf_counter()
     query = open_engine(folder)
@@ -102,11 +128,26 @@ def measure(open_engine, folder):
         query(vector)
         times.append(time.perf_counter() - start)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"open": opened, "query": statistics.median(times) * 1000, "memory": resident, "found": found}
+    return {
+        "open": opened,
+        "query": statistics.median(times) * 1000,
+        "memory": resident,
+        "found": found,
+    }
 
 
 def run(engine, step, folder, size):
-    command = [sys.executable, "-W", "ignore", __file__, "--run", engine, step, str(folder), str(size)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        __file__,
+        "--run",
+        engine,
+        step,
+        str(folder),
+        str(size),
+    ]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -120,7 +161,9 @@ def main():
         if step == "build":
             {"ours": build_ours, "local": build_local}[engine](Path(folder), int(size))
         else:
-            print(json.dumps(measure({"ours": open_ours, "local": open_local}[engine], Path(folder))))
+            print(
+                json.dumps(measure({"ours": open_ours, "local": open_local}[engine], Path(folder)))
+            )
         return
     print("passages            query ms           open s      memory MB   same answers")
     for size in arguments.sizes:
@@ -132,11 +175,20 @@ def main():
                 figures[engine] = json.loads(run(engine, "measure", Path(folder) / engine, size))
                 figures[engine]["build"] = time.perf_counter() - start
         ours, local = figures["ours"], figures["local"]
-        same = [len(set(a) & set(b)) / LIMIT for a, b in zip(ours.pop("found"), local.pop("found"), strict=True)]
+        same = [
+            len(set(a) & set(b)) / LIMIT
+            for a, b in zip(ours.pop("found"), local.pop("found"), strict=True)
+        ]
         for engine, measured in figures.items():
-            print(f"{size:8d} {engine:6} {measured['query']:12.2f} {measured['open']:16.3f} {measured['memory']:14.0f}")
+            print(
+                f"{size:8d} {engine:6} {measured['query']:12.2f} {measured['open']:16.3f} "
+                f"{measured['memory']:14.0f}"
+            )
         ratios = [local[name] / ours[name] for name in ("query", "open", "memory")]
-        print(f"{'':8} ratio  {ratios[0]:11.0f}x {ratios[1]:15.1f}x {ratios[2]:13.1f}x {statistics.mean(same):13.3f}")
+        print(
+            f"{'':8} ratio  {ratios[0]:11.0f}x {ratios[1]:15.1f}x {ratios[2]:13.1f}x "
+            f"{statistics.mean(same):13.3f}"
+        )
 
 
 if __name__ == "__main__":

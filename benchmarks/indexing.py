@@ -2,8 +2,9 @@
 
 `python benchmarks/indexing.py KB [--files N] [--category-from-path N] [--batch N]`
 
-Ours is the whole of it: reading, L0, cutting, embedding, storing. Raw FastEmbed is `TextEmbedding.embed` with its default
-batches on the same texts in file order, and nothing else. Then the same folder again, unchanged.
+Ours is the whole of it: reading, L0, cutting, embedding, storing. Raw FastEmbed is
+`TextEmbedding.embed` with its default batches on the same texts in file order, and nothing else.
+Then the same folder again, unchanged.
 """
 
 import argparse
@@ -12,17 +13,26 @@ import tempfile
 import time
 from pathlib import Path
 
-from langchain_lookup_knowledge import FastEmbedModel, FrontmatterFields, KnowledgeBase, embeddings
-from langchain_lookup_knowledge.knowledge_base import PASSAGE_TOKENS, _embedded_text
-from langchain_lookup_knowledge.passages import split_passages
+from langchain_lookup_knowledge import FastEmbedModel, FrontmatterFields, KnowledgeBase
+from langchain_lookup_knowledge.l1.models import embeddings
+from langchain_lookup_knowledge.l1.models.passage_vectors import embedded_text
+from langchain_lookup_knowledge.l1.stores.fingerprints import PASSAGE_TOKENS
+from langchain_lookup_knowledge.reading.passages import split_passages
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=int, default=150, help="take every n-th file, so that about this many are left")
+    parser.add_argument(
+        "--files",
+        type=int,
+        default=150,
+        help="take every n-th file, so that about this many are left",
+    )
     parser.add_argument("--category-from-path", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=embeddings.BATCH_SIZE, help="passages embedded at once")
+    parser.add_argument(
+        "--batch", type=int, default=embeddings.BATCH_SIZE, help="passages embedded at once"
+    )
     arguments = parser.parse_args()
     embeddings.BATCH_SIZE = arguments.batch
 
@@ -46,9 +56,9 @@ def main():
 
     count = model.count_tokens
     texts = [
-        _embedded_text(entry, passage, count)
+        embedded_text(entry, passage, count)
         for entry in kb.entries
-        for passage in split_passages(entry, size=PASSAGE_TOKENS, length=count)
+        for passage in split_passages(entry, size=PASSAGE_TOKENS, units=model.token_starts)
     ]
     start = time.perf_counter()
     list(model.load().embed(texts))
@@ -58,7 +68,8 @@ def main():
     print(f"ours, everything: {first:.1f} s, {len(texts) / first:.1f} passages a second")
     print(f"raw FastEmbed:    {raw:.1f} s, {len(texts) / raw:.1f} passages a second")
     print(
-        f"ratio {raw / first:.2f}; unchanged: {second:.2f} s ({first / second:.0f} times less), {report.embedded} embedded"
+        f"ratio {raw / first:.2f}; unchanged: {second:.2f} s ({first / second:.0f} times "
+        f"less), {report.embedded} embedded"
     )
     shutil.rmtree(folder)
 

@@ -1,8 +1,10 @@
-"""What the pages of the inspector ask of a database with many lookups: seconds, and most memory of this process beyond before.
+"""What the pages of the inspector ask of a database with many lookups: seconds, and most memory of
+this process beyond before.
 
 `python benchmarks/inspector.py KB QUERIES.jsonl [--rows 100000] [--db URL]`
 
-The lookups are recorded ones of the questions, copied over a year; without --db, into a new SQLite file.
+The lookups are recorded ones of the questions, copied over a year; without --db, into a new SQLite
+file.
 """
 
 import argparse
@@ -17,9 +19,15 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from langchain_lookup_knowledge import KnowledgeBase, SQLInvocationRecorder, create_lookup_knowledge_graph
-from langchain_lookup_knowledge.history import History, Selection
-from langchain_lookup_knowledge.records import tool_invocation
+from langchain_lookup_knowledge import (
+    KnowledgeBase,
+    SQLInvocationRecorder,
+    create_lookup_knowledge_graph,
+)
+from langchain_lookup_knowledge.inspector.gaps import gaps_in
+from langchain_lookup_knowledge.records.history import DETAILED_ROWS, History
+from langchain_lookup_knowledge.records.selection import Selection
+from langchain_lookup_knowledge.records.table import tool_invocation
 
 
 def recorded(folder, questions):
@@ -36,7 +44,9 @@ def recorded(folder, questions):
 
 
 def fill(url, rows, number):
-    """Write `number` copies of the rows, at random moments of a year, one in twenty of them without L1."""
+    """Write `number` copies of the rows, at random moments of a year, one in twenty of them without
+    L1.
+    """
     rng = random.Random(7)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     engine = sa.create_engine(url)
@@ -47,15 +57,23 @@ def fill(url, rows, number):
                 row = dict(rows[place % len(rows)])
                 if rng.random() < 0.05:
                     row |= {"status": "degraded", "retrieval_layer": "L0", "l1_status": "timeout"}
-                row |= {"id": str(uuid.uuid4()), "created_at": start + timedelta(seconds=rng.random() * 31_536_000)}
-                row |= {"duration_ms": rng.lognormvariate(2, 0.5), "thread_id": f"thread-{place % 5000}"}
+                row |= {
+                    "id": str(uuid.uuid4()),
+                    "created_at": start + timedelta(seconds=rng.random() * 31_536_000),
+                }
+                row |= {
+                    "duration_ms": rng.lognormvariate(2, 0.5),
+                    "thread_id": f"thread-{place % 5000}",
+                }
                 batch.append(row)
             connection.execute(sa.insert(tool_invocation), batch)
     engine.dispose()
 
 
 def measured(call):
-    """Return the seconds of the first call and the median of five more, and the most MiB it held."""
+    """Return the seconds of the first call and the median of five more, and the most MiB it
+    held.
+    """
     times = []
     for _ in range(6):
         start = time.perf_counter()
@@ -89,7 +107,10 @@ def main():
         "lookups, page in the middle": lambda: history.lookups(everything, before=middle),
         "lookups, no match in text": lambda: history.lookups(Selection(text="no such words")),
         "one lookup": lambda: history.invocation(middle),
-        "gaps: weak queries": lambda: history.weak_queries(everything),
+        "lookups, all of low relevance": lambda: history.lookups(Selection(level="low")),
+        "gaps: newest lookups": lambda: gaps_in(
+            history.lookups(everything, limit=DETAILED_ROWS), {}, {}
+        ),
         "gaps: filters": lambda: history.filters(everything),
         "gaps: entries found": lambda: history.found_entries(everything),
         "gaps: common terms": lambda: history.common_terms(everything),

@@ -1,10 +1,14 @@
 """What a whole tool call costs over its floor, in one run.
 
-`python benchmarks/overhead.py KB [--data-dir DIR] [--category-from-path N] [--rounds N]`
+`python benchmarks/overhead.py KB [--data-dir DIR] [--category-from-path N] [--rounds N]
+[--processor-time]`
 
-floor: embed the query and send one filtered dense search to the same index. frame: the same five-node graph with empty nodes,
-as a StructuredTool. floor in frame: the floor in one of those nodes, so what a tool of this shape costs that does nothing else.
-whole: the real tool, with hints, filter, guarded hybrid search, merge and an SQLite row. All take turns; medians.
+floor: embed the query and send one filtered dense search to the same index. frame: the same
+five-node graph with empty nodes, as a StructuredTool. floor in frame: the floor in one of those
+nodes, so what a tool of this shape costs that does nothing else. whole: the real tool, with hints,
+filter, guarded hybrid search, merge and an SQLite row. All take turns; medians. On a machine that
+others use too, `--processor-time` counts the processor time of this process, with one thread of the
+model.
 """
 
 import argparse
@@ -19,15 +23,17 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import (
+    FastEmbedModel,
     FrontmatterFields,
     KnowledgeBase,
     SQLInvocationRecorder,
     create_lookup_knowledge_tool,
-    embeddings,
 )
-from langchain_lookup_knowledge.documents import category_key
-from langchain_lookup_knowledge.knowledge_base import SEARCH_LIMIT
-from langchain_lookup_knowledge.stores import CATEGORY_FIELD
+from langchain_lookup_knowledge.l1.fusion import LIST_LENGTH
+from langchain_lookup_knowledge.l1.models import embeddings
+from langchain_lookup_knowledge.l1.requests import L1Request
+from langchain_lookup_knowledge.l1.stores.vector_index import CATEGORY_FIELD
+from langchain_lookup_knowledge.reading.entry import category_key
 
 
 class State(TypedDict, total=False):
@@ -58,16 +64,18 @@ def empty_frame(l1_retrieve=lambda query: None):
     )
 
 
-def median_ms(parts, queries, rounds):
-    """Return the median of each part in milliseconds; each round runs every part over all queries, the first unmeasured."""
+def median_ms(parts, queries, rounds, clock):
+    """Return the median of each part in milliseconds; each round runs every part over all queries,
+    the first unmeasured.
+    """
     times = {name: [] for name in parts}
     for number in range(rounds + 1):
         for name, call in parts.items():
             for query in queries:
-                start = time.perf_counter()
+                start = clock()
                 call(query)
                 if number:
-                    times[name].append(time.perf_counter() - start)
+                    times[name].append(clock() - start)
     return {name: statistics.median(taken) * 1000 for name, taken in times.items()}
 
 
@@ -77,17 +85,30 @@ def main():
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--category-from-path", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--processor-time", action="store_true")
     arguments = parser.parse_args()
     fields = FrontmatterFields(category_from_path=arguments.category_from_path)
-    kb = KnowledgeBase.open(arguments.folder, fields=fields, data_dir=arguments.data_dir)
-    queries = [f"how do I use {entry.title}" for entry in kb.entries[:: max(1, len(kb.entries) // 40)]]
+    busy = arguments.processor_time
+    kb = KnowledgeBase.open(
+        arguments.folder,
+        fields=fields,
+        data_dir=arguments.data_dir,
+        embedding=FastEmbedModel(threads=1 if busy else None),
+    )
+    queries = [
+        f"how do I use {entry.title}" for entry in kb.entries[:: max(1, len(kb.entries) // 40)]
+    ]
     category = next(category for entry in kb.entries for category in entry.categories)
-    condition = edge.FieldCondition(key=CATEGORY_FIELD, match=edge.MatchValue(value=category_key(category)))
+    condition = edge.FieldCondition(
+        key=CATEGORY_FIELD, match=edge.MatchValue(value=category_key(category))
+    )
 
     def floor(query):
         vector = embeddings.embed_query(kb.embedding, query)
         nearest = edge.Query.Nearest(vector, using="dense")
-        request = edge.QueryRequest(query=nearest, filter=edge.Filter(must=[condition]), limit=10, with_payload=True)
+        request = edge.QueryRequest(
+            query=nearest, filter=edge.Filter(must=[condition]), limit=10, with_payload=True
+        )
         kb.index._opened().shard.query(request)
 
     guarded = [(CATEGORY_FIELD, [category_key(category)])]
@@ -101,16 +122,20 @@ def main():
         "whole": lambda query: tool.invoke({"query": query}),
         "  hints": kb.hints,
         "  embedding": lambda query: embeddings.embed_query(kb.embedding, query),
-        "  search, unfiltered": lambda query: kb.index.search(vector, query, [[]], SEARCH_LIMIT),
-        "  search, guarded": lambda query: kb.index.search(vector, query, [guarded, []], SEARCH_LIMIT),
-        "  retrieve": lambda query: kb.retrieve(query, [None], limit=15),
+        "  search, unfiltered": lambda query: kb.index.search(vector, query, [[]], LIST_LENGTH),
+        "  search, guarded": lambda query: kb.index.search(
+            vector, query, [guarded, []], LIST_LENGTH
+        ),
+        "  retrieve": lambda query: kb.l1.search(L1Request(query, kb.l0.entries, limit=15)),
     }
-    times = median_ms(parts, queries, arguments.rounds)
+    clock = time.process_time if busy else time.perf_counter
+    times = median_ms(parts, queries, arguments.rounds, clock)
     for name, milliseconds in times.items():
         print(f"{name:<24}{milliseconds:8.2f} ms")
     least = times["floor"] + times["frame"]
     print(f"floor in frame / (floor + frame) = {times['floor in frame'] / least:.2f}")
     print(f"whole / (floor + frame) = {times['whole'] / least:.2f}")
+    print(f"whole / floor in frame = {times['whole'] / times['floor in frame']:.2f}")
     recorder.close()
 
 

@@ -1,4 +1,6 @@
-"""The lookup graph of the sample handbook, for LangGraph Studio: run `langgraph dev` in the top folder."""
+"""The lookup graph of the sample handbook, for LangGraph Studio: run `langgraph dev` in the top
+folder.
+"""
 
 from pathlib import Path
 

@@ -4,57 +4,125 @@ LookupKnowledgeError
 ├── DocumentError    the knowledge folder, or its data folder, cannot be used
 ├── EmbeddingError   the embedding model cannot be loaded or gives unusable vectors
 ├── StoreError       the vector index cannot be read, written or reached
-│   ├── IndexMissing         ... since there is none yet
-│   ├── StoreForbidden       ... since the server refuses the API key
-│   └── StoreUnreachable     ... since its server does not answer, or not now
-│       └── StoreTimeout         ... in time
+│   ├── IndexDamagedError        ... because its files are damaged
+│   ├── IndexMissingError        ... because no index exists yet
+│   ├── StoreForbiddenError      ... because the server refuses the API key
+│   ├── StoreLimitError          ... because a request exceeds a limit of the server
+│   └── StoreUnreachableError    ... because its server does not answer, or is busy
+│       ├── StoreRateLimitError      ... because the server limits the rate of requests
+│       └── StoreTimeoutError        ... within the time limit
+├── EntryNotFoundError   the knowledge base has no such entry, or the entry no such section
 ├── RecordError      an invocation cannot be written or read
-│   └── RecordRefused        ... since the database will not have this one, now or later
-└── ScopeError       the caller did not say which entries it may see
+│   └── RecordRefusedError       ... because the database rejects it for good
+└── ScopeError       the caller did not state which entries it may see
 
-A slip in a caller's arguments is a plain `ValueError`.
+An invalid argument raises a plain `ValueError`.
 """
+
+from typing import ClassVar
+
+
+def unexpected(error: BaseException) -> str:
+    """Return the message for an unforeseen exception, without its text, which may contain a
+    secret.
+    """
+    return f"unexpected {type(error).__name__}: see the log at DEBUG"
 
 
 class LookupKnowledgeError(Exception):
-    """Base of the errors raised on purpose; the message names the thing and the fix."""
+    """Base class of this package's errors; the message names the cause and the fix.
+
+    `docs` is the page of the documentation that explains it. A traceback shows it as a note.
+    """
+
+    docs: ClassVar[str] = "index"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.add_note(f"docs: {self.docs}")
 
 
 class DocumentError(LookupKnowledgeError):
     """The knowledge folder, or its data folder, cannot be used."""
 
+    docs = "folder"
+
 
 class EmbeddingError(LookupKnowledgeError):
-    """The embedding model cannot be loaded, or its vectors cannot be used."""
+    """The embedding model or the reranker cannot be loaded, or its output cannot be used."""
+
+    docs = "embeddings"
 
 
 class StoreError(LookupKnowledgeError):
     """The vector index cannot be read, written or reached."""
 
+    docs = "servers"
 
-class IndexMissing(StoreError):
+
+class IndexDamagedError(StoreError):
+    """The files of an embedded index cannot be read as an index."""
+
+    docs = "folder"
+
+
+class IndexMissingError(StoreError):
     """There is no index, or no collection, to search."""
 
-
-class StoreForbidden(StoreError):
-    """The server that holds the vector index refuses the API key."""
+    docs = "how-to/agent-says-nothing-found"
 
 
-class StoreUnreachable(StoreError):
-    """The server that holds the vector index does not answer, or says that it cannot now (429, 5xx)."""
+class StoreForbiddenError(StoreError):
+    """The server of the vector index refuses the API key."""
 
 
-class StoreTimeout(StoreUnreachable):
-    """L1 did not answer in the time it was given."""
+class StoreLimitError(StoreError):
+    """A request exceeds a limit of the server of the vector index, such as one of strict mode."""
+
+
+class StoreUnreachableError(StoreError):
+    """The server of the vector index does not answer, or answers that it is busy (429, 5xx)."""
+
+
+class StoreRateLimitError(StoreUnreachableError):
+    """The server of the vector index limits the rate of requests; `retry_after` is the number of
+    seconds that it asks to wait, 0 if it does not say.
+    """
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class StoreTimeoutError(StoreUnreachableError):
+    """L1 (vector search) did not answer within its time limit."""
+
+
+class EntryNotFoundError(LookupKnowledgeError):
+    """The knowledge base has no such entry, or the entry no such section, for this caller."""
+
+    docs = "several"
 
 
 class RecordError(LookupKnowledgeError):
     """An invocation cannot be written or read."""
 
+    docs = "records"
 
-class RecordRefused(RecordError):
-    """The database refuses an invocation for what it is."""
+
+class RecordRefusedError(RecordError):
+    """The database rejects an invocation because of its contents; a retry would not help."""
 
 
 class ScopeError(LookupKnowledgeError):
-    """The caller did not say which entries it may see."""
+    """The caller did not state which entries it may see."""
+
+    docs = "scopes"
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs an extra, in a checkout or from the package index."""
+    return (
+        f'pip install ".[{extra}]" in a checkout, '
+        f'or pip install "langchain-lookup-knowledge[{extra}]" once published'
+    )

@@ -1,54 +1,64 @@
-"""Scopes: which entries a caller may see, by frontmatter fields whose values the caller's configuration alone can set."""
+"""Scopes: which entries a caller may see.
 
-import unicodedata
-from collections.abc import Mapping, Sequence
-from enum import Enum
-from typing import Any
+Entries are selected by frontmatter fields whose values only the caller's configuration can set.
+"""
 
-from langchain_lookup_knowledge.cleaning import one_line
-from langchain_lookup_knowledge.documents import Entry
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
 from langchain_lookup_knowledge.errors import ScopeError
 
 Scope = tuple[tuple[str, str], ...]
-"""Fields with the value that an entry must have in each of them; empty: every entry is visible."""
+"""(field, value) pairs that an entry must have to be visible; empty if every entry is visible."""
 PUBLIC = ("public", "true")
-"""What an entry for everybody has in its frontmatter: `public: true`."""
+"""The attribute of entries that every caller may see: `public: true`."""
 
 
-def read_scope(fields: Sequence[str], configurable: Mapping[str, Any], context: object) -> Scope:
-    """Return the scope of a caller: of each field its value in `configurable`, else in the runtime context.
+def checked_scope(fields: Sequence[str], given: "Scope | Mapping[str, str]") -> Scope:
+    """Return a scope that has a value for each of these fields.
 
     Raises:
-        ScopeError: a field has no value, or none that is a text or a whole number.
+        ScopeError: a field has no value.
     """
-    return tuple((field, _value(field, configurable, context)) for field in fields)
+    scope = tuple(given.items()) if isinstance(given, Mapping) else tuple(given)
+    values = dict(scope)
+    for name in fields:
+        if not isinstance(values.get(name), str) or not values[name]:
+            raise ScopeError(
+                f"the caller's scope is not known: give scope={{{name!r}: ...}}, "
+                "because this knowledge base has scope fields"
+            )
+    return scope
 
 
-def _value(field: str, configurable: Mapping[str, Any], context: object) -> str:
-    given = configurable.get(field)
-    if given is None:
-        given = context.get(field) if isinstance(context, Mapping) else getattr(context, field, None)
-    given = given.value if isinstance(given, Enum) else given
-    try:
-        written = str(given).strip(" ") if isinstance(given, str | int) and not isinstance(given, bool) else ""
-    except ValueError as error:  # a number of thousands of digits
-        raise ScopeError(f"the caller's {field!r} is too long") from error
-    value = one_line(written)
-    if value != unicodedata.normalize("NFC", written):  # or two callers would be one
-        raise ScopeError(f"the caller's {field!r} has characters or blanks that cannot be seen: leave them out")
-    if not value:
-        where = f'config={{"configurable": {{"{field}": ...}}}}'
-        raise ScopeError(
-            f"the caller's scope is not known: give {field!r} a text in {where}, or in the runtime context"
-        )
-    return value
+class HasAttributes(Protocol):
+    """The part of an entry that scopes need."""
+
+    @property
+    def attributes(self) -> tuple[tuple[str, str], ...]:
+        """Keys of the frontmatter with each of their values."""
 
 
-def is_visible(entry: Entry, scope: Scope) -> bool:
-    """Say whether an entry may be seen: it is public, or has the value of each field, among others where it is a list."""
-    return is_public(entry) or all((field.casefold(), value) in entry.attributes for field, value in scope)
+def is_visible(entry: HasAttributes, scope: Scope) -> bool:
+    """Return whether an entry may be seen: it is public, or has the value of every field.
+
+    If a field is a list, each of its items is a value.
+    """
+    return is_public(entry) or all(
+        (field.casefold(), value) in entry.attributes for field, value in scope
+    )
 
 
-def is_public(entry: Entry) -> bool:
-    """Say whether an entry is for everybody."""
+def is_public(entry: HasAttributes) -> bool:
+    """Return whether every caller may see an entry."""
     return any((key, value.casefold()) == PUBLIC for key, value in entry.attributes)
+
+
+def common_attributes(entries: Iterable[HasAttributes]) -> tuple[tuple[str, str], ...]:
+    """Return the attributes of a text that several entries share, such as an embedded part.
+
+    In any scope, the text is then visible only if every one of these entries is visible.
+    """
+    first, *others = [entry.attributes for entry in entries if not is_public(entry)] or [(PUBLIC,)]
+    shared = set(first).intersection(*others)
+    return tuple(pair for pair in first if pair in shared)

@@ -1,32 +1,45 @@
-"""Shapes shared by every module: options, problems, and the JSON of a result."""
+"""Types that all modules share: options, problems, and the JSON of a result."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
+TOOL_NAME = "lookup_knowledge"
+"""The default name of the tool, of the graph, and of the tool in the records."""
+READ_TOOL_NAME = "read_knowledge"
+"""The default name of the tool that reads an entry."""
 FilterMode = Literal["guarded", "strict", "off"]
 RecordMode = Literal["best_effort", "required"]
 Layer = Literal["L0", "L1"]
 Status = Literal["ok", "degraded", "no_match", "invalid_query", "refused"]
+RecordedStatus = Literal[Status, "cancelled"]
+"""The status of a record: "cancelled" is a lookup that was stopped before it had an answer."""
 RetrievalLayer = Literal["L0", "L1", "L0+L1", "none"]
 FilterReason = Literal["single_domain", "no_domain", "several_domains", "off"]
-L1Status = Literal["ok", "empty", "below_threshold", "failed", "timeout", "unavailable", "disabled", "skipped"]
+L1Status = Literal[
+    "ok", "empty", "below_threshold", "failed", "timeout", "unavailable", "disabled", "skipped"
+]
 L1_FAILED: tuple[L1Status, ...] = ("failed", "timeout", "unavailable")
-"""States of an L1 that should have taken part and did not."""
+"""Statuses of an L1 (vector search) that should have taken part and did not."""
 STEPS = ("l0_hints", "choose_filter", "l1_retrieve", "merge_with_fallback", "record_invocation")
-"""The nodes of the graph, in their order."""
+"""The nodes of the graph, in order."""
 RelevanceLevel = Literal["high", "medium", "low", "none"]
-L1State = Literal["untried", "ok", "failing", "open", "disabled"]
 Recorded = Literal["stored", "spooled", "failed", "off"]
 Field = Literal["title", "keywords", "entities"]
+
+
+ScopeFunction = Callable[[Any, Any], Mapping[str, Any]]
+"""Returns the values of the scope fields from a `RunnableConfig` and a LangGraph `Runtime`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A file or field that was not used as written, and why.
 
-    `path` is relative to the knowledge folder; `line` counts from 1, and is None where no line is to blame.
+    `path` is relative to the knowledge folder. `line` counts from 1; None if the problem is not in
+    one line.
     """
 
     path: str
@@ -39,31 +52,71 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadReport:
-    """What became of the Markdown files of a folder: `seen` is `loaded` plus how many were `skipped`.
+class LeftOut:
+    """The number of files and folders that were left out for one reason, and the first of them.
 
-    `skipped` holds a problem for each file that is no entry; `problems` these and each field or folder not used as written.
+    The contents of a folder that was left out are not counted.
+    """
+
+    reason: str
+    files: int
+    folders: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """A report on how the Markdown files of a folder were read.
+
+    `seen` and `loaded` count files; the difference is the number of `skipped` ones. `skipped` has
+    one problem for each file that did not become an entry. `problems` has all of `skipped`, and one
+    problem for each field or folder that was not used as written. `left_out` counts what an ending,
+    a pattern or a `.gitignore` excludes; `seen` does not count these files. `not_embedded` has
+    those of `problems` that are about embeds: they depend on which entries a caller may see.
     """
 
     seen: int
     loaded: int
     skipped: tuple[Problem, ...]
     problems: tuple[Problem, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    not_embedded: tuple[Problem, ...] = ()
+
+    def __repr__(self) -> str:
+        left_out = sum(reason.files + reason.folders for reason in self.left_out)
+        return (
+            f"LoadReport(seen={self.seen}, loaded={self.loaded}, skipped={len(self.skipped)}, "
+            f"problems={len(self.problems)}, left_out={left_out})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FrontmatterFields:
-    """Which frontmatter keys hold what.
+    """Which frontmatter keys are read, and for what.
 
-    `title`: the first name that has a value wins; then the first heading; then the file name.
-    `keywords`, `category`, `entities`: the values of all names, together, in this order. `a.b` names the key `b` in the mapping
-    `a`; tags and categories in a mapping `taxonomies` are found without it. An entity that starts with `/` is an address, not a
-    name, and is left out.
-    `category_from_path`: an entry without a category in its frontmatter gets the first N folders of its path as one
-    category (2 makes `manuals/engine` of `manuals/engine/install/ubuntu.md`); 0 turns this off.
-    `case_sensitive`: terms that match only in the case they are written in, beside the built-in rule for capitals and names
-    that are also common English words (`IT`, `AIMS`, `Red`).
-    `skip_drafts`: files whose frontmatter says `draft: true`, `publish: false` or `published: false` are not read.
+    `title`: the first key that has a value wins; then the first heading of level 1; then the name
+    of the file, or of its folder for README and index files.
+    `keywords`, `category`, `entities`: the values of all listed keys are combined, in this order.
+    `a.b` is the key `b` in the mapping `a`; keys in a mapping `taxonomies` need no prefix. An
+    entity that starts with `/` is a path, not a name, and is ignored.
+    `category_from_path`: an entry without a category in its frontmatter gets the first N folders of
+    its path as one category; 2 turns `manuals/engine/install/ubuntu.md` into `manuals/engine`. 0
+    turns this off.
+    `case_sensitive`: terms that match only in the case they are written in. A built-in rule adds
+    names in capitals, or capitalized, that are also common English words (`IT`, `AIMS`, `Red`).
+    `shown`: keys whose values are copied to the `metadata` of a match, for citations. Values of
+    more than 200 characters are left out.
+    `filterable`: keys that a caller's `filters` may use, besides `category` and `folder`.
+    `skip_drafts`: do not read files with `draft: true`, `publish: false` or `published: false` in
+    their frontmatter.
+    `text`: keys whose values are text for readers, also inside lists and mappings. These texts are
+    searched and shown as the first lines of the entry. Other values are found only by their exact
+    words.
+    `inline_tags`: a `#tag` in the text is a keyword, too.
+    `plain_headers`: lines `Key: value` up to the first empty line are a header even without a
+    title, as in pages exported from Notion.
+
+    The singular of a key (`tag`, `alias`, `keyword`, `entity`) counts like the key.
     """
 
     title: tuple[str, ...] = ("title",)
@@ -72,33 +125,59 @@ class FrontmatterFields:
     entities: tuple[str, ...] = ("entities", "aliases")
     category_from_path: int = 0
     case_sensitive: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ("url", "author", "updated")
+    filterable: tuple[str, ...] = ("date", "version", "state", "team")
     skip_drafts: bool = False
+    text: tuple[str, ...] = (
+        "description", "desc", "short_description", "summary", "subtitle", "tagline", "abstract",
+        "excerpt", "intro", "lead", "question", "questions", "answer", "answers", "faq", "hero",
+        "features", "objectives", "keypoints",
+    )  # fmt: skip
+    inline_tags: bool = False
+    plain_headers: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("title", "keywords", "category", "entities", "case_sensitive"):
+        lists = ("title", "keywords", "category", "entities", "case_sensitive", "text")
+        for name in (*lists, "shown", "filterable"):
             value = getattr(self, name)
-            if not isinstance(value, tuple | list) or not all(isinstance(key, str) for key in value):
-                raise ValueError(f"FrontmatterFields.{name} takes a tuple of strings, not {value!r}")
+            if not isinstance(value, tuple | list) or not all(
+                isinstance(key, str) for key in value
+            ):
+                raise ValueError(
+                    f"FrontmatterFields.{name} takes a tuple of strings, not {value!r}"
+                )
             object.__setattr__(self, name, tuple(value))
         if not isinstance(self.category_from_path, int) or self.category_from_path < 0:
-            raise ValueError(f"category_from_path counts folders, so it is 0 or more, not {self.category_from_path}")
+            raise ValueError(
+                "category_from_path is a number of folders, 0 or more, "
+                f"not {self.category_from_path}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupOptions:
     """How a lookup behaves.
 
-    `k`: most matches in a result, 1 to 100, one an entry.
-    `filter_mode`: "guarded" sends the category filter with an unfiltered probe beside it and relaxes a filter that hides
-    clearly better candidates; "strict" sends the filter alone; "off" never filters.
-    `min_similarity`: candidates whose dense cosine (-1 to 1) is lower do not count; None keeps all.
-    `l1_enabled`: False answers from L0 alone.
-    `l1_timeout`: seconds L1 may take, embedding the query and one retry included; at most 3600.
-    `max_chars`: most characters of the text handed to the model, at least 500.
-    `record_mode`: "best_effort" answers even if the call could not be recorded; "required" does not.
-    `scope_fields`: frontmatter keys, such as `("tenant",)`, that decide who may see an entry. The caller sets their values in
-    `config["configurable"]` or in the runtime context; without them the lookup is refused. An entry without them is seen by
-    nobody, unless its frontmatter says `public: true`. Never relaxed.
+    `k`: maximum number of matches in a result, 1 to 100; one match per entry.
+    `filter_mode`: "guarded" also sends an unfiltered search (the probe), and relaxes a category
+    filter that hides clearly better candidates; "strict" sends only the filter; "off" sends none.
+    `min_similarity`: candidates with a lower dense cosine (-1 to 1) are dropped; None keeps all
+    candidates.
+    `l1_enabled`: False answers from L0 (keyword hints) alone.
+    `l1_timeout`: seconds that L1 (vector search) may take, including embedding the query and one
+    retry; at most 3600.
+    `max_chars`: maximum characters of the text for the model, at least 500.
+    `record_mode`: "best_effort" answers even if the lookup cannot be recorded; "required" refuses.
+    `scope_fields`: frontmatter keys, such as `("tenant",)`, that decide who may see an entry. The
+    caller sets their values in `config["configurable"]` or in the runtime context; without them the
+    lookup is refused. An entry that lacks them is visible to nobody, unless its frontmatter says
+    `public: true`. Scopes are never relaxed.
+    `model_filters`: filters that the tool lets the model set, such as `("category", "date")`; by
+    default, none.
+    `scope`: a function that takes the config and the LangGraph runtime and returns the values of
+    `scope_fields`. Use it on a server whose clients send `configurable`, to take the values from
+    the authenticated user. `configurable` and the runtime context are then not read for these
+    fields.
     """
 
     k: int = 5
@@ -106,9 +185,11 @@ class LookupOptions:
     min_similarity: float | None = None
     l1_enabled: bool = True
     l1_timeout: float = 2.0
-    max_chars: int = 6000
+    max_chars: int = 4400
     record_mode: RecordMode = "best_effort"
     scope_fields: tuple[str, ...] = ()
+    model_filters: tuple[str, ...] = ()
+    scope: ScopeFunction | None = None
 
     def __post_init__(self) -> None:
         for name, kinds in (("k", int), ("l1_timeout", (int, float)), ("max_chars", int)):
@@ -117,63 +198,114 @@ class LookupOptions:
         if not 1 <= self.k <= 100:
             raise ValueError(f"k must be 1 to 100, not {self.k}")
         if self.filter_mode not in ("guarded", "strict", "off"):
-            raise ValueError(f'filter_mode must be "guarded", "strict" or "off", not {self.filter_mode!r}')
+            raise ValueError(
+                f'filter_mode must be "guarded", "strict" or "off", not {self.filter_mode!r}'
+            )
         threshold = self.min_similarity
-        if threshold is not None and not (isinstance(threshold, int | float) and -1 <= threshold <= 1):
+        if threshold is not None and not (
+            isinstance(threshold, int | float) and -1 <= threshold <= 1
+        ):
             raise ValueError(f"min_similarity is a cosine, -1 to 1, not {self.min_similarity}")
         if not 0 < self.l1_timeout <= 3600:
-            raise ValueError(f"l1_timeout must be more than 0 and at most 3600 seconds, not {self.l1_timeout}")
+            raise ValueError(
+                f"l1_timeout must be more than 0 and at most 3600 seconds, not {self.l1_timeout}"
+            )
         if self.max_chars < 500:
             raise ValueError(f"max_chars must be at least 500, not {self.max_chars}")
         if self.record_mode not in ("best_effort", "required"):
-            raise ValueError(f'record_mode must be "best_effort" or "required", not {self.record_mode!r}')
-        fields = self.scope_fields
-        if isinstance(fields, str) or not all(isinstance(name, str) and name.strip() for name in fields):
-            raise ValueError(f'scope_fields takes a tuple of frontmatter keys, such as ("tenant",), not {fields!r}')
-        object.__setattr__(self, "scope_fields", tuple(fields))
+            raise ValueError(
+                f'record_mode must be "best_effort" or "required", not {self.record_mode!r}'
+            )
+        for option, example in (("scope_fields", "tenant"), ("model_filters", "category")):
+            names = checked_names(getattr(self, option), option, example)
+            object.__setattr__(self, option, names)
+        if self.scope is not None and not (callable(self.scope) and self.scope_fields):
+            raise ValueError(
+                "scope takes a function of config and runtime, together with scope_fields, the "
+                f"fields whose values it returns; not {self.scope!r} with {self.scope_fields!r}"
+            )
+
+
+def checked_names(names: Sequence[str], option: str, example: str) -> tuple[str, ...]:
+    """Return the frontmatter keys of an option.
+
+    Raises:
+        ValueError: they are not texts.
+    """
+    if isinstance(names, str) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise ValueError(
+            f'{option} takes a tuple of frontmatter keys, such as ("{example}",), not {names!r}'
+        )
+    return tuple(names)
+
+
+class GlossaryJoin(TypedDict):
+    """A word of the query that has other forms in the glossary.
+
+    `text`: the word as written in the query; `span`: its place there, [start, end) in code points.
+    `forms`: the other forms, such as the long form of an abbreviation.
+    """
+
+    text: str
+    span: list[int]
+    forms: list[str]
 
 
 class HintEntry(TypedDict):
-    """An entry whose title, keywords or entities stand in the query; `score` is comparable within one query only."""
+    """An entry whose title, keywords or entities appear in the query.
+
+    `keywords` and `entities` list only those that appear in the query. `score` is comparable only
+    within one query.
+    """
 
     entry_id: str
     title: str
-    domains: list[str]
+    categories: list[str]
     keywords: list[str]
     entities: list[str]
     score: float
 
 
-class DescribedEntry(TypedDict):
-    """An entry whose title, keywords or entities share `words` with the query; no whole term of them need stand in it."""
+class MetadataHit(TypedDict):
+    """An entry whose title, keywords or entities share `words` with the query.
+
+    Unlike a hint, it needs no whole term in the query.
+    """
 
     entry_id: str
     title: str
-    domains: list[str]
+    categories: list[str]
     words: list[str]
 
 
 class HintTerm(TypedDict):
-    """One term found in the query, and what it is worth.
+    """One term found in the query, and how much it counts.
 
-    `span`: [start, end) in the query as given, in code points. `kind`: "exact", "plural", "accents", or "typo", a weak
-    hint that leads to its entries but stands in no list of keywords, entities or domains. `files`: how many entries hold
-    the term anywhere in their text. `specific`: whether it is rare enough to point at its entries. `domains`: the
-    categories it names. `reason` says why or why not.
+    `span`: [start, end) in the query as given, in code points. `kind`: "exact", "plural",
+    "accents", "typo" or "glossary" (the query has another form of the term). A typo is a weak hint,
+    so its entries are listed under `entries`, but the term is not listed under `keywords`,
+    `entities` or `domains`. `document_frequency`: the number of entries that contain the term
+    anywhere in their text. `specific`: whether it is rare enough to point at its entries.
+    `domains`: the categories it names. `reason`: why it is specific or not, and why it names no
+    domain.
     """
 
     text: str
     field: Field
     span: list[int]
     kind: str
-    files: int
+    document_frequency: int
     specific: bool
     domains: list[str]
     reason: str
 
 
 class Hints(TypedDict):
-    """What L0 found. `domains` holds the categories that specific terms name; the entries' own hold all of theirs."""
+    """The hints that L0 (keyword matching) found in a query.
+
+    `domains` are the categories that specific terms name; only these may become a filter.
+    `glossary`: words of the query that have other forms in the glossary; absent if there are none.
+    """
 
     titles: list[str]
     keywords: list[str]
@@ -181,10 +313,13 @@ class Hints(TypedDict):
     entities: list[str]
     entries: list[HintEntry]
     terms: list[HintTerm]
+    glossary: NotRequired[list[GlossaryJoin]]
 
 
 class FilterChoice(TypedDict):
-    """The category filter sent to L1, if any, and why; `relaxed` says that it was taken back."""
+    """The category filter for L1 (vector search), if any, and why; `relaxed` says whether it was
+    withdrawn later.
+    """
 
     category: str | None
     reason: FilterReason
@@ -192,78 +327,121 @@ class FilterChoice(TypedDict):
 
 
 class L1Report(TypedDict):
-    """How L1 took part: `candidates` is how many entries it found, `elapsed_ms` the time it took."""
+    """How L1 (vector search) took part; `candidates` is the number of entries that it found.
+
+    `reranked`: whether the reranker ordered the passages; absent if the knowledge base has no
+    reranker.
+    """
 
     status: L1Status
     reason: str | None
     candidates: int
     elapsed_ms: float
+    reranked: NotRequired[bool]
 
 
-class L1Health(TypedDict):
-    """How L1 is: `open` means that it is left alone for `retry_in` seconds after `failures` in a row.
+class CandidatePassage(TypedDict):
+    """A passage that L1 found: its place in its entry, its text, and how well it answers.
 
-    `since`: when this state began, in ISO 8601, UTC. `last_failure` stays after L1 has come back.
+    `number` counts the passages of the entry from 0, and `lines` are the first and last line in the
+    file; both are None in a collection created elsewhere. `score` orders the passages of one
+    search. `rare` lists the rare terms of the query that the passage contains. `path`: the entry
+    that holds the text, if it is embedded in this one. `place`, in an entry with embedded parts,
+    counts the passages of its own text from 0; an embedded one has that of the one it follows.
     """
 
-    l1: L1State
-    since: str
-    failures: int
-    last_failure: str | None
-    retry_in: float | None
-
-
-class Health(L1Health):
-    """How a knowledge base is.
-
-    `index` is "off", "missing", "on a server" (which lookups alone ask), "ok", or what is wrong with it or still going on, as
-    the last sync left it.
-    """
-
-    entries: int
-    index: str
+    number: int | None
+    heading: str
+    text: str
+    lines: list[int] | None
+    score: float
+    similarity: float | None
+    rare: list[str]
+    path: NotRequired[str]
+    place: NotRequired[int]
 
 
 class Candidate(TypedDict):
-    """An entry that L1 found: its best passage.
+    """An entry that L1 found, with its best passages, best first.
 
-    `score` is the fused score, 0 to 1, `similarity` the dense cosine (None: found by words alone).
+    `score` is the fused score, 0 to 1, `similarity` the best dense cosine (None if it was found by
+    words alone), and `meaning` the part of the fused score that similarity gave; words gave the
+    rest. A reranker changes only `score`.
     """
 
     entry_id: str
     title: str
     categories: list[str]
     source: str
-    heading: str
-    text: str
     score: float
     similarity: float | None
+    passages: list[CandidatePassage]
+    meaning: NotRequired[float]
 
 
 class Matched(TypedDict):
-    """Why an entry matched: a field of its frontmatter, "description" for words of these fields, or "text" for L1, and what."""
+    """Why an entry matched.
+
+    `field`: "title", "keywords" or "entities" for a term; "metadata" for words or values of the
+    frontmatter; "text" for words of the query that the snippet contains; "glossary" for a word of
+    the query that the snippet contains in another form. `text`: the term, the value, or the words.
+    """
 
     field: str
     text: str
 
 
-class Match(TypedDict):
-    """One entry of the result; `score` orders the matches of one result and means nothing across results."""
+class MatchPassage(TypedDict):
+    """A passage that is shown: `span` is its place in the snippet, [start, end) in code points.
+
+    `lines` are its first and last line in the file; None if they are not known. `score` orders the
+    passages of one result. `path`: the entry that holds the text and these lines, if it is embedded
+    in this one (`![[Page]]`, an include).
+    """
+
+    heading: str
+    lines: list[int] | None
+    score: float
+    span: list[int]
+    path: NotRequired[str]
+
+
+class PrimaryMatch(TypedDict):
+    """The best match of a result, without its text, which is in `matches[0]["snippet"]`.
+
+    `passages` lists the passages of the entry that answer the query, best first, and `heading` and
+    `lines` are those of the best passage that `source` itself contains; `lines` is None if all are
+    embedded. `score` orders the matches of one result and means nothing across results. `source`
+    equals `entry_id`. `metadata` has the frontmatter values that `FrontmatterFields.shown` names (a
+    text, or a list of texts), and may have `state` ("superseded", "deprecated", "archived" or
+    "draft"), `superseded_by` (as written), `version`, and `other_versions`: pages of nearly the
+    same text that this match represents.
+    """
 
     entry_id: str
     title: str
     categories: list[str]
     source: str
     heading: str
-    snippet: str
+    lines: list[int] | None
     score: float
     similarity: float | None
     layers: list[Layer]
     matched: list[Matched]
+    metadata: dict[str, Any]
+    passages: list[MatchPassage]
+
+
+class Match(PrimaryMatch):
+    """One entry of the result; `snippet` is the text of its passages, in the order of the file."""
+
+    snippet: str
 
 
 class Relevance(TypedDict):
-    """What the result claims: `semantic_support` is True only when the dense similarity supports the claim."""
+    """How relevant the result claims to be; `semantic_support` is True only if the dense similarity
+    supports the claim.
+    """
 
     level: RelevanceLevel
     semantic_support: bool
@@ -271,28 +449,35 @@ class Relevance(TypedDict):
 
 
 class LookupResult(TypedDict):
-    """The output of the graph and the artifact of the tool: plain JSON types all the way down."""
+    """The output of the graph and the artifact of the tool; only plain JSON types.
+
+    `filters` are the caller's, as applied: lists of texts, and ranges of days.
+    """
 
     invocation_id: str
     query: str
     status: Status
     retrieval_layer: RetrievalLayer
-    primary: Match | None
+    primary: PrimaryMatch | None
     matches: list[Match]
     relevance: Relevance
     hints: Hints
     filter: FilterChoice
+    filters: dict[str, Any] | None
     l1: L1Report
     recorded: Recorded
 
 
 class Invocation(TypedDict):
-    """A recorded call: one row of `tool_invocation`; times in milliseconds, `created_at` in ISO 8601, UTC."""
+    """A recorded lookup: one row of `tool_invocation`.
+
+    `duration_ms` is in milliseconds, `created_at` in ISO 8601, UTC.
+    """
 
     id: str
     tool_name: str
     query: str
-    status: Status
+    status: RecordedStatus
     retrieval_layer: RetrievalLayer
     retrieval_details: dict[str, Any]
     l1_status: L1Status
@@ -303,3 +488,15 @@ class Invocation(TypedDict):
     run_id: str | None
     tool_call_id: str | None
     created_at: str
+
+
+class InvocationRecorder(Protocol):
+    """An object that stores invocations; storing the same id again changes nothing."""
+
+    def record(self, invocation: Invocation) -> Literal["stored", "spooled"] | None:
+        """Store one invocation; return "spooled" if it is safe on disk but cannot be queried yet.
+        None counts as "stored".
+
+        Raises:
+            RecordError: the invocation could not be stored.
+        """

@@ -1,8 +1,11 @@
-"""Shared parts: a small knowledge base, an embedding in which texts that share words are near, and the shared cases."""
+"""Shared parts: a small knowledge base, and an embedding in which texts that share words are
+near.
+"""
 
-import json
 import math
+import os
 import re
+import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +16,11 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
 
-SHARED = Path(__file__).parents[2] / "shared"
+TESTS = Path(__file__).parent
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+    # Each index and database is flushed to disk when it is made: in memory that takes no time.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 REFUNDS = """---
 title: Refunds
@@ -23,13 +30,20 @@ entities: [Stripe]
 ---
 Refunds take five days.
 """
-LEAVE = "---\ntitle: Parental leave\nkeywords: [parental leave]\ncategory: HR\n---\nParental leave is twelve weeks.\n"
-VPN = "---\ntitle: VPN\nkeywords: [vpn]\ncategory: IT\n---\nInstall the VPN client on your laptop.\n"
+LEAVE = (
+    "---\ntitle: Parental leave\nkeywords: [parental leave]\ncategory: HR\n---\n"
+    "Parental leave is twelve weeks.\n"
+)
+VPN = (
+    "---\ntitle: VPN\nkeywords: [vpn]\ncategory: IT\n---\nInstall the VPN client on your laptop.\n"
+)
 FILES = {"billing/refunds.md": REFUNDS, "hr/leave.md": LEAVE, "it/vpn.md": VPN}
 
 
 class WordEmbeddings(Embeddings):
-    """A bag of words in 64 dimensions: texts are as near as the words they share. `failure` makes it raise."""
+    """A bag of words in 64 dimensions: texts are as near as the words they share. `failure` makes
+    it raise.
+    """
 
     model = "words-64"
 
@@ -92,10 +106,8 @@ def ask(kb: KnowledgeBase) -> Callable[..., dict[str, Any]]:
     return run
 
 
-def shared_cases(theme: str) -> list[Any]:
-    """Return the shared cases of a theme as pytest parameters; one skipped parameter where they are absent."""
-    path = SHARED / "cases" / "dev.jsonl"
-    if not path.exists():
-        return [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=f"{path.parent} is not here"))]
-    cases = map(json.loads, path.read_text("utf-8").splitlines())
-    return [pytest.param(case, id=case["id"]) for case in cases if case["theme"] == theme]
+@pytest.fixture
+def indexed(folder: Path) -> Path:
+    """Return the folder, indexed and closed: for processes that open it by themselves."""
+    KnowledgeBase.open(folder, embedding=WordEmbeddings()).close()
+    return folder

@@ -1,0 +1,116 @@
+"""What a lookup on a Qdrant server costs over the bare batch query, in one run.
+
+`python benchmarks/server.py [--pages N] [--rounds N] [--grpc-port PORT]`
+
+The server is that of QDRANT_URL (with QDRANT_API_KEY), or else the stand-in of the tests, whose
+own time is most of what is measured. bare: the batch of queries that a lookup sends, through the
+client alone. search: `QdrantIndex.search` and the payloads of ten passages. whole: the lookup, with
+hints, merge and everything but the record. Each for one caller and for 16; medians in ms.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+
+from langchain_lookup_knowledge import (
+    KnowledgeBase,
+    LookupOptions,
+    QdrantIndex,
+    create_lookup_knowledge_graph,
+)
+from langchain_lookup_knowledge.l1.fusion import LIST_LENGTH
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+WORDS = [f"{first}{last}" for first in "bdfgklmnprst" for last in "ado eri ilu ona ush".split()]
+
+
+def write_pages(folder: Path, count: int) -> list[str]:
+    """Write pages made from a seed, and return a question for each of the first hundred."""
+    chance = random.Random(7)
+    questions = []
+    for number in range(count):
+        words = chance.choices(WORDS, k=150)
+        (folder / f"{number}.md").write_text(f"# {' '.join(words[:3])}\n\n{' '.join(words)}.\n")
+        questions.append(" ".join(words[5:9]))
+    return questions[:100]
+
+
+def milliseconds(calls, rounds, callers):
+    def timed(number):
+        started = time.perf_counter()
+        calls(number)
+        return 1000 * (time.perf_counter() - started)
+
+    with ThreadPoolExecutor(callers) as pool:
+        return statistics.median(pool.map(timed, range(rounds)))
+
+
+def measure(kb, index, questions, rounds):
+    vectors = [kb.embedding.embed_query(question) for question in questions]
+    graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=60))
+    batches, query = [], index.connection.query
+    index.connection.query = lambda requests: batches.append(requests) or query(requests)
+    for vector, question in zip(vectors, questions, strict=True):
+        index.search(vector, question, [[]], LIST_LENGTH)
+    index.connection.query = query
+
+    def bare(number):
+        index.client.query_batch_points(index.collection, batches[number % len(batches)])
+
+    def search(number):
+        place = number % len(questions)
+        answer = index.search(vectors[place], questions[place], [[]], LIST_LENGTH)
+        answer.payloads([hit.point_id for hit in answer.lists[0].lists["dense"][:10]])
+
+    def whole(number):
+        graph.invoke({"query": questions[number % len(questions)]})
+
+    print(f"{'':10}{'bare':>10}{'search':>10}{'whole':>10}{'search/bare':>14}")
+    for callers in (1, 16):
+        found = [milliseconds(call, rounds, callers) for call in (bare, search, whole)]
+        shown = "".join(f"{value:10.1f}" for value in found)
+        print(f"{callers:3} caller{'s' * (callers > 1):1}{shown}{found[1] / found[0]:14.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pages", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--grpc-port", type=int)
+    arguments = parser.parse_args()
+    url = os.environ.get("QDRANT_URL")
+    grpc = {"prefer_grpc": True, "grpc_port": arguments.grpc_port} if arguments.grpc_port else {}
+    if url:
+        standing_in = nullcontext(None)
+    else:
+        from qdrant_server import QdrantServer
+
+        standing_in = QdrantServer()
+    with standing_in as server, tempfile.TemporaryDirectory() as folder:
+        questions = write_pages(Path(folder), arguments.pages)
+        index = QdrantIndex(
+            server.url if server else url,
+            f"benchmark-{uuid.uuid4().hex[:8]}",
+            api_key=os.environ.get("QDRANT_API_KEY"),
+            timeout=60,
+            **grpc,
+        )
+        with KnowledgeBase.open(folder, index=index) as kb:
+            try:
+                kb.sync()
+                measure(kb, index, questions, arguments.rounds)
+            finally:
+                index.client.delete_collection(index.generation() or index.collection)
+
+
+if __name__ == "__main__":
+    main()

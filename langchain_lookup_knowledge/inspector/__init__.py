@@ -1,0 +1,1 @@
+"""The inspector: web pages about recorded lookups."""

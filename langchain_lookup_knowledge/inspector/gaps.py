@@ -1,0 +1,178 @@
+"""What the folder lacks: recorded queries without a good match, grouped by what was asked."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from langchain_lookup_knowledge.errors import LookupKnowledgeError
+from langchain_lookup_knowledge.inspector.texts import by_shared_terms
+from langchain_lookup_knowledge.l1.models import embeddings
+from langchain_lookup_knowledge.records.feedback import gap_key
+from langchain_lookup_knowledge.records.invocations import is_hashed
+from langchain_lookup_knowledge.records.rows import ANSWERED
+from langchain_lookup_knowledge.text.search_terms import is_part, written_terms
+
+logger = logging.getLogger("langchain_lookup_knowledge")
+
+L1_ANSWERED = ("ok", "empty", "below_threshold")
+"""Statuses of an L1 that took part; without it, a lookup says nothing about the folder."""
+MAX_QUERIES = 200
+"""Maximum number of queries that are grouped, the most frequent first."""
+MAX_SUGGESTED = 3
+"""Maximum number of words that are suggested as keywords."""
+
+Vectors = Callable[[Sequence[str]], list[Sequence[float]] | None]
+
+
+@dataclass(slots=True)
+class Gap:
+    """A query without a good match: how often it was asked, and its newest lookup.
+
+    `closed` says why it is no gap any more: "done" (marked by hand), or "found" (a later lookup has
+    a good match); empty if it is still one. `wrong`: whether a person called its answer wrong.
+    """
+
+    query: str
+    times: int = 0
+    newest: Mapping[str, Any] = field(default_factory=dict)
+    closed: str = ""
+    wrong: bool = False
+    scope: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """The key under which it is marked as done, in its scope alone."""
+        return gap_key(self.query, self.scope)
+
+
+def gaps_in(
+    rows: Sequence[Mapping[str, Any]],
+    done: Mapping[str, datetime],
+    judged: Mapping[str, bool],
+    scope: Mapping[str, str],
+) -> list[Gap]:
+    """Return the gaps among lookups, the most frequent first, open and closed.
+
+    A lookup is one if L1 took part and its relevance was low or none, or if a person called its
+    answer wrong.
+
+    Args:
+        rows: lookups, newest first.
+        done: when queries were marked as done, by the keys of their gaps.
+        judged: whether people called answers right, by the ids of their lookups.
+        scope: the scope of the rows; empty if they are of any.
+    """
+    gaps: dict[str, Gap] = {}
+    found: set[str] = set()  # queries that a lookup newer than their gap answered
+    for row in rows:
+        query = row["short_query"] or ""
+        right = judged.get(row["id"])
+        took_part = row["status"] in ANSWERED and row["l1_status"] in L1_ANSWERED
+        weak = took_part and row["level"] in ("low", "none")
+        if right is False or (weak and right is None):
+            gap = gaps.setdefault(query, Gap(query, newest=row, scope=scope))
+            gap.times += 1
+            gap.wrong = gap.wrong or right is False
+        elif query not in gaps and took_part:
+            found.add(query)
+    for gap in gaps.values():
+        marked, asked = done.get(gap.key), gap.newest["created_at"]
+        if gap.query in found:
+            gap.closed = "found"
+        elif marked and asked and asked <= marked:
+            gap.closed = "done"
+    return sorted(gaps.values(), key=lambda gap: (-gap.times, gap.query))
+
+
+def grouped(gaps: Sequence[Gap], vectors: Vectors, near: float) -> list[list[Gap]]:
+    """Group gaps that ask for nearly the same thing; groups that were asked most come first.
+
+    A gap joins the group whose first gap is most similar, if the cosine is at least `near`. Without
+    vectors, gaps that share a word are grouped. A query that is stored as a hash is never grouped.
+    """
+    gaps = gaps[:MAX_QUERIES]
+    readable = [gap for gap in gaps if not is_hashed(gap.query)]
+    found = vectors([gap.query for gap in readable])
+    groups = _by_words(readable) if found is None else _by_vectors(readable, found, near)
+    groups += [[gap] for gap in gaps if is_hashed(gap.query)]
+    return sorted(groups, key=lambda group: -_times(group))
+
+
+def _by_vectors(
+    gaps: Sequence[Gap], found: Sequence[Sequence[float]], near: float
+) -> list[list[Gap]]:
+    groups: list[tuple[Sequence[float], list[Gap]]] = []
+    for gap, vector in zip(gaps, found, strict=True):
+        nearest = max(groups, key=lambda group: _cosine(group[0], vector), default=None)
+        if nearest and _cosine(nearest[0], vector) >= near:
+            nearest[1].append(gap)
+        else:
+            groups.append((vector, [gap]))
+    return [group for _, group in groups]
+
+
+def _times(group: Sequence[Gap]) -> int:
+    return sum(gap.times for gap in group)
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the cosine of two vectors of length 1; 0 if one is empty."""
+    return sum(a * b for a, b in zip(one, other, strict=False))
+
+
+def _by_words(gaps: Sequence[Gap]) -> list[list[Gap]]:
+    by_query = {gap.query: gap for gap in gaps}
+    groups = []
+    for found in by_shared_terms([(gap.query, gap.times) for gap in gaps]):
+        members = [by_query[query] for query, _ in found["queries"]]
+        groups += [members] if found["terms"] else [[gap] for gap in members]
+    return groups
+
+
+def suggestion(
+    query: str, details: Mapping[str, Any]
+) -> tuple[list[str], Mapping[str, Any] | None]:
+    """Return the words of a query that no passage holds, and the best match that it had, if any.
+
+    The words are good keywords if the match answers the query.
+    """
+    written = written_terms(query)
+    missing = [
+        written[term]
+        for term, number in details["rare"].items()
+        if not number and len(written.get(term, "")) > 1 and not is_part(term)
+    ]
+    best = next(iter(details["matches"]), None)
+    return list(dict.fromkeys(missing))[:MAX_SUGGESTED], best
+
+
+class QueryVectors:
+    """The vectors of queries, each embedded once, with the model of a knowledge base."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Sequence[float]] = {}
+
+    def of(self, embedding: Any, queries: Sequence[str]) -> list[Sequence[float]] | None:
+        """Return the vectors of queries, empty for one in a script that the model does not know;
+        None if the model fails.
+        """
+        vectors = self._known  # another thread may replace it meanwhile
+        try:
+            for query in queries:
+                if query not in vectors:
+                    known = query.strip() and embeddings.understands(embedding, query)
+                    vector = embeddings.embed_query(embedding, query) if known else []
+                    vectors[query] = _of_length_one(vector)
+        except LookupKnowledgeError:
+            logger.debug("queries could not be embedded", exc_info=True)
+            return None
+        found = [vectors[query] for query in queries]
+        self._known = dict(zip(queries, found, strict=True))
+        return found
+
+
+def _of_length_one(vector: Sequence[float]) -> Sequence[float]:
+    length = sum(value * value for value in vector) ** 0.5
+    return [value / length for value in vector] if length else []

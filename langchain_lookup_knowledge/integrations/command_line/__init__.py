@@ -1,0 +1,1 @@
+"""The commands of `lookup-knowledge`, and the arguments that they share."""

@@ -1,0 +1,219 @@
+"""The command ask: one lookup, printed for a person, for a model, or as JSON."""
+
+import argparse
+import os
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from langchain_lookup_knowledge.integrations.command_line.options import (
+    DONE,
+    NOTHING_FOUND,
+    USAGE,
+    Commands,
+    add_filter,
+    add_folder,
+    add_scope,
+    can_mark,
+    check_filters,
+    filters_of,
+    open_kb,
+    print_json,
+    printable,
+    printable_lines,
+    scope_of,
+)
+from langchain_lookup_knowledge.text.excerpts import excerpt
+from langchain_lookup_knowledge.text.search_terms import search_terms, term_spans
+from langchain_lookup_knowledge.text.wording import counted, line_range
+from langchain_lookup_knowledge.types import (
+    L1_FAILED,
+    LookupOptions,
+    LookupResult,
+    Match,
+    Problem,
+    Status,
+)
+
+TIMEOUT = 30.0
+"""Time limit in seconds; longer than the default, because the first lookup loads the model."""
+FIRST_CHARS, OTHER_CHARS = 480, 240
+"""Maximum characters shown of the first match, and of each other match."""
+_ONE = {"keywords": "keyword", "entities": "entity"}
+_HOLDS = {"text": "its text has", "metadata": "its title, keywords or entities have"}
+NOT_SEARCHED: dict[Status, str] = {"refused": "Not answered", "invalid_query": "Not searched"}
+"""What is printed of a lookup that was not searched for, by its status."""
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+
+
+def add_command(commands: Commands) -> None:
+    """Add the command ask."""
+    ask = commands.add_parser("ask", help="answer a query")
+    add_folder(ask)
+    ask.add_argument("query", metavar="QUERY", nargs="+", help="question or terms, without quotes")
+    ask.add_argument("-k", type=int, default=5, help="maximum number of matches (default 5)")
+    add_scope(ask)
+    add_filter(ask)
+    ask.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
+    shown = ask.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--explain", action="store_true", help="also print how the answer was found, and why"
+    )
+    shown.add_argument("--text", action="store_true", help="print the text that a model gets")
+    shown.add_argument("--json", action="store_true", help="print the result as JSON")
+    ask.set_defaults(run=_ask)
+
+
+def _ask(arguments: argparse.Namespace) -> int:
+    from langchain_lookup_knowledge.lookup.answer.rendering import render  # noqa: PLC0415
+    from langchain_lookup_knowledge.lookup.graph import create_lookup_knowledge_graph  # noqa: PLC0415
+
+    scope, filters = scope_of(arguments.scope), filters_of(arguments.filter)
+    options = LookupOptions(k=arguments.k, l1_timeout=TIMEOUT, scope_fields=tuple(scope))
+    with open_kb(arguments, sync=True) as kb:
+        check_filters(filters, kb.fields.filterable)
+        _note(kb.problems)
+        result: Any = create_lookup_knowledge_graph(kb, options=options, drop_weak=True).invoke(
+            {"query": " ".join(arguments.query), "filters": filters}, {"configurable": scope}
+        )
+    if arguments.json:
+        print_json(result)
+    elif arguments.text:
+        print(printable_lines(render(result, options.max_chars)))
+    else:
+        marks = can_mark()
+        lines = answer(result, Path(arguments.folder), marks=marks)
+        text = "\n".join([*lines, *(explanation(result) if arguments.explain else ())])
+        print(text, file=getattr(sys.stdout, "unfiltered", None) if marks else None)
+    if result["status"] in NOT_SEARCHED:
+        return USAGE
+    return DONE if result["matches"] else NOTHING_FOUND
+
+
+def _note(problems: Sequence[Problem]) -> None:
+    """Print the problems of the folder as a whole, and count those of its files."""
+    whole = [problem.message for problem in problems if problem.path == "."]
+    if count := len(problems) - len(whole):
+        unused = counted(count, "file or field was", "files or fields were")
+        whole.append(f"{unused} not used as written: see `lookup-knowledge check`")
+    for message in whole:
+        print(f"note: {printable(message)}", file=sys.stderr)
+
+
+def answer(result: LookupResult, folder: Path, *, marks: bool) -> Iterator[str]:
+    """Yield the lines of an answer for a person: the matches, and how far to trust the answer.
+
+    Each match has its path, its text and the reason for it. `marks` puts the words of the query in
+    bold. Control characters in the text of a file are replaced.
+    """
+    from langchain_lookup_knowledge.lookup.answer.rendering import standing_of  # noqa: PLC0415
+
+    words = set(search_terms(result["query"]))
+    for number, match in enumerate(result["matches"]):
+        declared = (m["text"] for m in match["matched"] if m["field"] != "text")
+        terms = words.union(*map(search_terms, declared))
+        yield _marked(printable(match["title"]), terms, marks) + printable(standing_of(match))
+        place, origin = _place(match)
+        yield printable(os.path.join(folder, place))  # noqa: PTH118
+        text = _text(match, terms, OTHER_CHARS if number else FIRST_CHARS)
+        yield from (f"  {line}" for line in _marked(text, terms, marks).split("\n") if line.strip())
+        if origin:
+            yield f"  from {printable(origin)}"
+        yield f"  why: {printable(_why(match))}"
+        yield ""
+    yield printable(_trust(result))
+
+
+def _place(match: Match) -> tuple[str, str]:
+    """Return the path and line of a match, and those of the text shown if it is embedded in it."""
+    if match["passages"] and "path" in (shown := match["passages"][0]):
+        return match["source"], shown["path"] + line_range(shown["lines"])
+    return match["source"] + line_range((match["lines"] or ())[:1]), ""
+
+
+def _text(match: Match, terms: Collection[str], limit: int) -> str:
+    """Return the part of the best passage that has most of the terms."""
+    best = match["passages"][0]["span"] if match["passages"] else (0, len(match["snippet"]))
+    passage = match["snippet"][slice(*best)]
+    start, end = excerpt(passage, dict.fromkeys(terms, 1.0), limit)
+    before, after = ("…" if cut else "" for cut in (start > 0, end < len(passage)))
+    return before + printable_lines(passage[start:end].strip()) + after
+
+
+def _marked(text: str, terms: Collection[str], marks: bool) -> str:
+    if not marks:
+        return text
+    parts, last = [], 0
+    for start, end in term_spans(text, terms):
+        parts += [text[last:start], BOLD, text[start:end], PLAIN]
+        last = end
+    return "".join([*parts, text[last:]])
+
+
+def _why(match: Match) -> str:
+    found: dict[str, list[str]] = {}
+    for matched in match["matched"]:
+        found.setdefault(matched["field"], []).append(matched["text"])
+    reasons = []
+    for field, texts in found.items():
+        if phrase := _HOLDS.get(field):
+            reasons.append(f"{phrase} {_quoted(' '.join(texts).split())}")
+        else:
+            reasons.append(f"{_ONE.get(field, field)} {_quoted(texts)}")
+    if match["similarity"] is not None:
+        reasons.append(f"similarity {match['similarity']:.2f}")
+    return "; ".join(reasons) or "the order of the list"
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return ", ".join(map(repr, words))
+
+
+def _trust(result: LookupResult) -> str:
+    """Return how many matches there are, how relevant they claim to be, and what failed."""
+    l1, relevance = result["l1"], result["relevance"]
+    missing = l1["status"] in L1_FAILED
+    failed = f" Vector search did not take part: {l1['reason']}." if missing else ""
+    if what := NOT_SEARCHED.get(result["status"]):
+        return f"{what}: {relevance['reason']}."
+    if not result["matches"]:
+        reason = l1["reason"]
+        because = f": {reason}" if reason and not missing and l1["status"] != "disabled" else ""
+        return f"Nothing found{because}.{failed}"
+    count = counted(len(result["matches"]), "match", "matches")
+    doubt = " The answer may not be in this folder." if relevance["level"] == "low" else ""
+    return f"{count}, relevance {relevance['level']} ({relevance['reason']}).{doubt}{failed}"
+
+
+def explanation(result: LookupResult) -> Iterator[str]:
+    """Yield the decision behind an answer: the hints, the filter, L1, and each match's scores."""
+    hints, chosen, l1 = result["hints"], result["filter"], result["l1"]
+    yield ""
+    yield f"answered by: {result['retrieval_layer']}, status {result['status']}"
+    yield f"hints: {counted(len(hints['terms']), 'term', 'terms')}"
+    for term in hints["terms"]:
+        specific = "specific" if term["specific"] else "not specific"
+        files = counted(term["document_frequency"], "entry", "entries")
+        yield printable(
+            f"  {term['field']} {term['text']!r} ({term['kind']}), in {files}, {specific}: "
+            f"{term['reason']}"
+        )
+    category = "none" if chosen["category"] is None else repr(chosen["category"])
+    relaxed = ", taken back" if chosen["relaxed"] else ""
+    yield printable(f"filter: {category} ({chosen['reason'].replace('_', ' ')}{relaxed})")
+    reason = f" ({l1['reason']})" if l1["reason"] else ""
+    found = counted(l1["candidates"], "candidate", "candidates")
+    yield printable(f"vector search: {l1['status']}{reason}, {found}, {l1['elapsed_ms']:.0f} ms")
+    for number, match in enumerate(result["matches"], start=1):
+        similarity = "-" if match["similarity"] is None else f"{match['similarity']:.3f}"
+        yield printable(
+            f"match {number}: score {match['score']:.3f}, similarity {similarity}, "
+            f"found by {' and '.join(match['layers'])}, {match['source']}"
+        )
+    relevance = result["relevance"]
+    support = "with" if relevance["semantic_support"] else "without"
+    yield printable(
+        f"relevance: {relevance['level']} ({relevance['reason']}), {support} semantic support"
+    )
+    yield f"recorded: {result['recorded']}, as {result['invocation_id']}"

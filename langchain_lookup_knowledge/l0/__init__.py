@@ -1,0 +1,1 @@
+"""L0: matching keywords and frontmatter, without a model or network access."""

@@ -1,0 +1,1 @@
+"""The models: embedding, reranking, and running them in this process."""

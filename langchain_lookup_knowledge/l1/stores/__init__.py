@@ -1,0 +1,1 @@
+"""Where passages live: the embedded index, a Qdrant server, collections created elsewhere."""

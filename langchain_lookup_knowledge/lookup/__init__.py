@@ -1,0 +1,1 @@
+"""One lookup: the graph, the decisions of its nodes, and the text of the answer."""

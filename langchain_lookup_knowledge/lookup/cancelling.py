@@ -1,0 +1,69 @@
+"""Lookups that end before their last step: cancelled in a node or between two, or not read on."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+
+CANCELS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What ends a lookup from outside. `GeneratorExit`: its stream is not read to the end."""
+_RUN = "__lookup_run"
+"""Key of the configuration for the `LookupRun`; LangGraph neither stores nor traces such keys."""
+
+
+class LookupRun:
+    """One run of the lookup graph: what was found so far, in case it is cancelled.
+
+    Args:
+        state: the input of the graph.
+        config: the configuration of the graph.
+        record: records a cancelled lookup, given its state and the configuration of a node.
+    """
+
+    def __init__(
+        self,
+        state: Any,
+        config: RunnableConfig | None,
+        record: Callable[[Any, RunnableConfig], None],
+    ) -> None:
+        self._state = state
+        self._record = record
+        self._context: Context | None = None
+        self._is_recorded = False
+        around = config or {}
+        configurable = {**(around.get("configurable") or {}), _RUN: self}
+        self.config: RunnableConfig = {**around, "configurable": configurable}
+
+    def note(self, state: Any, config: RunnableConfig, *, is_recorded: bool = False) -> None:
+        """Note the state before or after a node, and the node's configuration and context."""
+        self._state, self.config, self._context = state, config, copy_context()
+        self._is_recorded = is_recorded
+
+    def cancelled(self, reason: BaseException) -> threading.Thread | None:
+        """Start to record the cancelled run, if there is something to record.
+
+        A thread does it: a closed event loop takes no work, and the garbage collector may close a
+        stream while this thread writes another row.
+        """
+        if self._is_recorded or not isinstance(self._state, Mapping):
+            return None
+        context = self._context or copy_context()
+        thread = threading.Thread(target=context.run, args=(self._recorded,))
+        with suppress(RuntimeError):  # the process ends
+            thread.start()
+        return None if isinstance(reason, GeneratorExit) else thread
+
+    def _recorded(self) -> None:
+        with suppress(*CANCELS):  # the lookup ends by its own
+            self._record(self._state, self.config)
+
+
+def note(state: Any, config: RunnableConfig, *, is_recorded: bool = False) -> None:
+    """Note how far the run is that a node belongs to; see `LookupRun.note`."""
+    run = (config.get("configurable") or {}).get(_RUN)
+    if isinstance(run, LookupRun):
+        run.note(state, config, is_recorded=is_recorded)

@@ -1,0 +1,1 @@
+"""From files to entries, and from entries to passages."""

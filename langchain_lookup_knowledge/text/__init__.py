@@ -1,0 +1,1 @@
+"""Text: cleaning, the structure of Markdown, tokens, and word lists."""

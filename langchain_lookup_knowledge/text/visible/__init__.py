@@ -1,0 +1,1 @@
+"""Markdown as a reader sees it: hidden parts, template tags, inline HTML."""

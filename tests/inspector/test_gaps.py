@@ -1,0 +1,125 @@
+"""What the folder lacks: which lookups are gaps, which are closed, and which ask for the same."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from conftest import WordEmbeddings
+
+from langchain_lookup_knowledge.inspector.gaps import QueryVectors, gaps_in, grouped, suggestion
+from langchain_lookup_knowledge.records.invocations import hash_of
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def row(number, query, level="low", status="ok", l1="ok"):
+    return {
+        "id": f"i{number}",
+        "short_query": query,
+        "level": level,
+        "status": status,
+        "l1_status": l1,
+        "created_at": NOW - timedelta(hours=number),
+    }
+
+
+def found(rows, done=(), judged=()):
+    gaps = gaps_in(rows, dict(done), dict(judged), {})
+    return [(gap.query, gap.times, gap.closed) for gap in gaps]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_gap"),
+    [
+        ({}, True),
+        ({"level": "none", "status": "no_match", "l1": "empty"}, True),
+        ({"level": "none", "status": "no_match", "l1": "below_threshold"}, True),
+        ({"level": "medium"}, False),
+        ({"status": "degraded", "l1": "timeout"}, False),
+        ({"level": "none", "status": "no_match", "l1": "failed"}, False),
+        ({"level": "none", "status": "no_match", "l1": "disabled"}, False),
+        ({"level": "none", "status": "refused", "l1": "skipped"}, False),
+    ],
+)
+def test_only_lookups_in_which_l1_took_part_are_gaps(given, is_gap):
+    assert bool(found([row(1, "zebra", **given)])) == is_gap
+
+
+def test_gaps_are_counted_and_closed_by_a_later_lookup_or_by_hand():
+    rows = [
+        row(1, "found since", level="high"),
+        row(2, "zebra"),
+        row(3, "done"),
+        row(4, "done"),
+        row(5, "asked again"),
+        row(6, "zebra"),
+        row(7, "found since"),
+        row(8, "zebra", level="high"),
+    ]
+    done = {hash_of("done"): NOW - timedelta(hours=2)}
+    done[hash_of("asked again")] = NOW - timedelta(hours=6)
+    assert found(rows, done) == [
+        ("done", 2, "done"),
+        ("zebra", 2, ""),
+        ("asked again", 1, ""),
+        ("found since", 1, "found"),
+    ]
+
+
+def test_what_people_said_decides():
+    rows = [row(1, "wrong", level="high"), row(2, "right")]
+    (gap,) = gaps_in(rows, {}, {"i1": False, "i2": True}, {})
+    assert (gap.query, gap.wrong) == ("wrong", True)
+
+
+def test_queries_that_ask_for_nearly_the_same_are_one_gap():
+    queries = ("vpn on my laptop", "laptop with vpn on", "parental leave", "")
+    gaps = gaps_in([row(n, query) for n, query in enumerate(queries)], {}, {}, {})
+    embedding, vectors = WordEmbeddings(), QueryVectors()
+    groups = grouped(gaps, lambda texts: vectors.of(embedding, texts), 0.6)
+    assert sorted(sorted(gap.query for gap in group) for group in groups) == [
+        [""],
+        ["laptop with vpn on", "vpn on my laptop"],
+        ["parental leave"],
+    ]
+
+
+def test_hashed_queries_are_not_embedded_and_each_is_a_gap_of_its_own():
+    hashed = [hash_of(query) for query in ("vpn", "leave", "vpn")]
+    rows = [row(n, query) for n, query in enumerate((*hashed, "vpn on", "on vpn"))]
+    asked = []
+
+    def alike(texts):
+        asked.extend(texts)
+        return [[1.0]] * len(texts)
+
+    for vectors in (alike, lambda texts: None):
+        groups = grouped(gaps_in(rows, {}, {}, {}), vectors, 0.6)
+        assert sorted((group[0].times, len(group)) for group in groups) == [(1, 1), (1, 2), (2, 1)]
+        assert sorted(map(len, groups[:2])) == [1, 2]  # asked twice, each
+    assert sorted(asked) == ["on vpn", "vpn on"]
+
+
+def test_pages_that_are_made_at_the_same_time_do_not_take_vectors_from_each_other():
+    vectors = QueryVectors()
+
+    class Interrupted(WordEmbeddings):
+        def embed_query(self, text):
+            if text == "laptop":
+                assert len(vectors.of(self, ["leave"])) == 1  # another page is made meanwhile
+            return super().embed_query(text)
+
+    assert len(vectors.of(Interrupted(), ["vpn", "laptop"])) == 2
+
+
+def test_where_the_model_fails_gaps_are_grouped_by_their_words():
+    embedding = WordEmbeddings()
+    embedding.failure = RuntimeError("a detail")
+    gaps = gaps_in([row(1, "vpn on linux"), row(2, "vpn at home"), row(3, "zebra")], {}, {}, {})
+    groups = grouped(gaps, lambda texts: QueryVectors().of(embedding, texts), 0.6)
+    assert [len(group) for group in groups] == [2, 1]
+
+
+def test_words_that_no_passage_holds_are_suggested():
+    details = {"rare": {"sticker": 0, "printer": 0, "packing": 3}, "matches": [{"title": "A"}]}
+    assert suggestion("stickers at the packing desk", details) == (["stickers"], {"title": "A"})
+    assert suggestion("anything", {"rare": {}, "matches": []}) == ([], None)
