@@ -143,6 +143,7 @@ def test_eval_ends_with_1_and_a_line_for_each_figure_below_its_minimum(folder, a
     assert second.startswith("mrr: 0.")
 
 
+@pytest.mark.slow
 def test_eval_ends_with_1_if_a_figure_is_lower_than_the_saved_one(folder, asked):
     saved = folder.parent / "saved.json"
     saved.write_text(run("eval", folder, asked, "--json").stdout)

@@ -56,6 +56,7 @@ FILTERED = [
 ]
 
 
+@pytest.mark.slow
 def test_a_strict_collection_is_synced_edited_and_looked_up_as_one_without_limits(tmp_path):
     folder = write_files(tmp_path / "kb", pages(120))
     with QdrantServer() as free, base(folder, free) as kb:
