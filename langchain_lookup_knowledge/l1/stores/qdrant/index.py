@@ -122,7 +122,7 @@ class QdrantIndex:
         self._caveat: str | None = None
 
     def __repr__(self) -> str:
-        return f"QdrantIndex(collection={self.collection!r})"
+        return f"QdrantIndex({self.url!r}, {self.collection!r})"
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that name the server and the collection, without any secret."""
