@@ -349,8 +349,9 @@ class QdrantIndex:
         the knowledge base; only the dimensions can be checked.
 
         Args:
-            url: as for `QdrantIndex`; `connection` takes its other arguments about the server and
-                about reading.
+            url: as for `QdrantIndex`.
+            connection: arguments of `QdrantIndex` about the server and about reading, such as
+                `api_key`, `timeout` and `search_params`.
             collection: the name of the collection.
             layout: what wrote the collection, and so the keys below: "langchain" (the package
                 `langchain-qdrant`), "llama_index", or "mcp_server_qdrant".
