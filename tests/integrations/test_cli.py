@@ -25,7 +25,7 @@ from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import SQLInvocationRecorder
 from langchain_lookup_knowledge.integrations.cli import main
-from langchain_lookup_knowledge.integrations.command_line.options import Terminal
+from langchain_lookup_knowledge.integrations.command_line.output import Terminal
 from langchain_lookup_knowledge.l1.models.embeddings import FastEmbedModel
 from langchain_lookup_knowledge.lookup.answer.relevance import BUNDLED, model_for
 

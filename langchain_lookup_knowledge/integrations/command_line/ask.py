@@ -7,22 +7,24 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from langchain_lookup_knowledge.integrations.command_line.opening import open_kb
 from langchain_lookup_knowledge.integrations.command_line.options import (
-    DONE,
-    NOTHING_FOUND,
-    USAGE,
     Commands,
     add_filter,
     add_folder,
     add_scope,
-    can_mark,
     check_filters,
     filters_of,
-    open_kb,
+    scope_of,
+)
+from langchain_lookup_knowledge.integrations.command_line.output import (
+    DONE,
+    NOTHING_FOUND,
+    USAGE,
+    can_mark,
     print_json,
     printable,
     printable_lines,
-    scope_of,
 )
 from langchain_lookup_knowledge.text.excerpts import excerpt
 from langchain_lookup_knowledge.text.search_terms import search_terms, term_spans

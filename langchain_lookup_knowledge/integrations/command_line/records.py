@@ -10,22 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from langchain_lookup_knowledge.errors import install_hint
+from langchain_lookup_knowledge.integrations.command_line.opening import open_kb, open_kb_read_only
 from langchain_lookup_knowledge.integrations.command_line.options import (
+    Commands,
+    add_scope,
+    moment,
+    port_number,
+    prune_moment,
+    row_count,
+    scope_of,
+)
+from langchain_lookup_knowledge.integrations.command_line.output import (
     CHANGED,
     DONE,
     NOTHING_FOUND,
     USAGE,
-    Commands,
-    add_scope,
-    moment,
-    open_kb,
-    open_kb_read_only,
-    port_number,
     print_json,
     printable,
-    prune_moment,
-    row_count,
-    scope_of,
     short_query,
 )
 from langchain_lookup_knowledge.text.wording import counted
