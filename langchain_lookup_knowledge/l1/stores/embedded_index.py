@@ -31,6 +31,7 @@ from langchain_lookup_knowledge.l1.stores.edge_shard import (
     load,
     translated,
 )
+from langchain_lookup_knowledge.l1.stores.payloads import KeptPayloads
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     ENTRY_FIELD,
     INDEX_COMMAND,
@@ -61,8 +62,7 @@ class _OpenShard(NamedTuple):
     generation: str
     shard: "qdrant_edge.EdgeShard"
     known: dict[PointId, str]
-    payloads: dict[PointId, Mapping[str, Any]]
-    """At most `MAX_PAYLOADS`."""
+    payloads: KeptPayloads
 
     def hits(self, answers: Sequence[Sequence[Any]]) -> list[list[Hit]]:
         """Return the answers of searches as hits.
@@ -84,18 +84,12 @@ class _OpenShard(NamedTuple):
 
     def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
         """Return the payloads of points by id."""
-        kept = self.payloads
-        known = ((point_id, kept.get(point_id)) for point_id in point_ids)
-        found = {point_id: payload for point_id, payload in known if payload is not None}
-        if unread := [point_id for point_id in point_ids if point_id not in found]:
-            with translated("the index cannot be read"), native_calls.running():
-                records = self._retrieve(unread, SHOWN_FIELDS)
-                read = {record.id: record.payload or {} for record in records}
-            if len(kept) + len(read) > MAX_PAYLOADS:
-                kept.clear()
-            kept.update(read)
-            found.update(read)
-        return found
+        return self.payloads.of(point_ids, self._read)
+
+    def _read(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
+        with translated("the index cannot be read"), native_calls.running():
+            records = self._retrieve(point_ids, SHOWN_FIELDS)
+            return {record.id: record.payload or {} for record in records}
 
     def _retrieve(self, point_ids: Collection[PointId], fields: Sequence[str]) -> Sequence[Any]:
         import qdrant_edge as edge  # noqa: PLC0415
@@ -258,7 +252,7 @@ class EmbeddedIndex:
             if self._open is None or self._open.generation != generation.name:
                 with translated("the index cannot be opened"):
                     shard = _checked(generation)
-                self._open = _OpenShard(generation.name, shard, {}, {})
+                self._open = _OpenShard(generation.name, shard, {}, KeptPayloads(MAX_PAYLOADS))
             return self._open
 
     def search(

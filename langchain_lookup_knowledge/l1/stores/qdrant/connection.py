@@ -254,13 +254,15 @@ class QdrantConnection:
         )
         return [[point for _ in parts for point in next(answers).points] for parts in pages]
 
-    def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
-        """Return the payloads of points."""
+    def stored(
+        self, point_ids: Collection[PointId], fields: Sequence[str] | None = None
+    ) -> dict[PointId, Mapping[str, Any]]:
+        """Return the payloads of points, with some fields or, by default, with all of them."""
         records = self._within_limits(
             lambda: self.client.retrieve(
                 self.collection,
                 list(point_ids),
-                with_payload=True,
+                with_payload=True if fields is None else list(fields),
                 timeout=self.seconds(),
                 **self.options.read(),
             )
