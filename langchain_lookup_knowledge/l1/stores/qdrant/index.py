@@ -16,7 +16,6 @@ from langchain_lookup_knowledge.l1.stores.payloads import KeptPayloads, version_
 from langchain_lookup_knowledge.l1.stores.qdrant.builds import (
     Builds,
     fingerprint_of,
-    progress_of,
     unindexed,
 )
 from langchain_lookup_knowledge.l1.stores.qdrant.connection import QdrantConnection
@@ -31,6 +30,7 @@ from langchain_lookup_knowledge.l1.stores.qdrant.points import (
     server_filter,
     server_point,
 )
+from langchain_lookup_knowledge.l1.stores.qdrant.progress import progress_of
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     DIGEST_FIELD,
     EMBEDDED_FIELD,
@@ -127,7 +127,7 @@ class QdrantIndex:
         )
         self.url = url
         self.collection = collection
-        self._builds = Builds(self.connection, collection_options or {})
+        self.builds = Builds(self.connection, collection_options or {})
         self._lookers = ThreadPool()  # the client has no time limit for a single look
         self._next_look = 0.0
         self._caveat: str | None = None
@@ -159,7 +159,7 @@ class QdrantIndex:
         own name, or if the server does not tell.
         """
         with suppress(StoreError):
-            return self.connection.call(self._builds.live)
+            return self.connection.call(self.builds.live)
         return None
 
     def fingerprint(self) -> Fingerprint | None:
@@ -198,7 +198,7 @@ class QdrantIndex:
         """Return what the next sync has to mend."""
         return (
             *(f'no payload index on "{field}"' for field in unindexed(self.connection, info)),
-            *(f'collection "{name}" of an interrupted build' for name in self._builds.leftovers()),
+            *(f'collection "{name}" of an interrupted build' for name in self.builds.leftovers()),
             *(["the last build was interrupted"] if progress_of(info) else []),
         )
 
@@ -228,21 +228,23 @@ class QdrantIndex:
         if info is not None:
             fingerprint_of(info, self.collection)  # refuse a collection created elsewhere
         if rebuild or info is None:
-            target = self._builds.begin(contents)
+            target = self.builds.begin(contents)
             try:
-                self._builds.fill(target, batches)
+                filled = self.builds.fill(target, batches)
             except BaseException:
-                self._builds.abandon(target)
+                self.builds.abandon(target)
                 raise
-            self._builds.finish(target)  # if it fails, the switch may be done or still come
+            self.builds.finish(
+                target, filled.written
+            )  # if it fails, the switch may be done or still come
             return
-        self._builds.mend(info)
+        self.builds.mend(info)
         if contents.owner is not None:
             self.client.update_collection(self.collection, metadata={OWNER_KEY: contents.owner})
-        was_noted = self._builds.fill(self.collection, batches)
+        filled = self.builds.fill(self.collection, batches)
         self._remove(contents, sorted(removed))  # last: an entry is never missing while renewed
-        if was_noted or progress_of(info):
-            self._builds.finish(self.collection)
+        if filled.noted or progress_of(info):
+            self.builds.finish(self.collection, filled.written)
 
     def _remove(self, contents: Contents, entry_ids: Sequence[str]) -> None:
         """Remove the passages of entries, except those that were just written."""
@@ -292,7 +294,7 @@ class QdrantIndex:
         except IndexMissingError:
             progress = None
             with suppress(StoreError):
-                progress = self.connection.call(self._builds.progress)
+                progress = self.connection.call(self.builds.progress)
             if progress is None:
                 raise
             missing = f'collection "{self.collection}" is being built, {progress}'

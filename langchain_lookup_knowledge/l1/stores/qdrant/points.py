@@ -16,6 +16,8 @@ OWNER_KEY = "lookup_knowledge_id"
 """Metadata key of a collection for the id of its knowledge base."""
 PROGRESS_KEY = "lookup_knowledge_progress"
 """Metadata key of a collection for the progress of a build; an empty value when it is done."""
+PARTS_KEY = "lookup_knowledge_parts"
+"""Metadata key of a collection for the number of parts in which several machines build it."""
 
 READ_CONSISTENCIES = ("majority", "quorum", "all")
 WRITE_ORDERINGS = ("weak", "medium", "strong")
