@@ -81,8 +81,8 @@ def asked(folder: Path, data_dir: Path) -> Iterator[Asked]:
         rows = history.asked(Selection(), limit=GAP_ROWS)
         gaps = proven(gaps_in(rows, {}, {}, {}), history.invocations)
     proofs = {gap.query: gap.proof for gap in gaps}
-    for query in unanswered:
-        yield Asked(query, unanswered[query], with_l1[query], proofs.get(query))
+    for query, is_unanswered in unanswered.items():
+        yield Asked(query, is_unanswered, with_l1[query], proofs.get(query))
 
 
 def line(label: str, listed: Sequence[Asked], everything: Sequence[Asked]) -> str:

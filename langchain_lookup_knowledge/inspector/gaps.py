@@ -73,6 +73,11 @@ class Gap:
         """The key under which it is marked as done, in its scope alone."""
         return gap_key(self.query, self.scope)
 
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The first match of its newest lookup, if there was any."""
+        return next(iter(self.details["matches"]), None)
+
 
 def gaps_in(
     rows: Sequence[Mapping[str, Any]],
