@@ -233,7 +233,6 @@ def test_the_embedded_index_can_be_taken_up_again(folder):
     assert "(L0+L1)" in run("ask", folder, "refund", "--text").stdout
 
 
-@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
 def test_a_server_is_indexed_checked_and_remembered(folder):
     with QdrantServer(api_key="sk-RIGHT") as server:
         key = {"QDRANT_API_KEY": "sk-RIGHT", "QDRANT_URL": server.url}

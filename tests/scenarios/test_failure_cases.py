@@ -324,7 +324,6 @@ def _everything():
     return models.FilterSelector(filter=models.Filter(must=[]))
 
 
-@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
 def test_q22_a_wrong_api_key_is_told_once_and_shown_nowhere(base, server, caplog):
     secret = CASES["Q-22"]["input"]["config"]["api_key"]
     made = base("Q-22")

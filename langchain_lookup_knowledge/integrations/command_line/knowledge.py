@@ -30,7 +30,13 @@ from langchain_lookup_knowledge.integrations.command_line.output import (
     print_json,
     printable,
 )
-from langchain_lookup_knowledge.integrations.command_line.server import add_server, live_line
+from langchain_lookup_knowledge.integrations.command_line.server import (
+    add_parts,
+    add_server,
+    check_parts,
+    finish_generation,
+    live_line,
+)
 from langchain_lookup_knowledge.text.wording import counted
 from langchain_lookup_knowledge.types import TOOL_NAME, LookupOptions, Problem
 
@@ -99,6 +105,7 @@ def add_index(commands: Commands) -> None:
         help='"multilingual", or a FastEmbed model; downloaded if it is not on this machine',
     )
     add_server(index)
+    add_parts(index)
     index.add_argument(
         "--embedded", action="store_true", help="go back to the embedded index after --url"
     )
@@ -198,13 +205,19 @@ def _tool_name(text: str) -> str:
 
 
 def _index(arguments: argparse.Namespace) -> int:
+    check_parts(arguments)
     with open_kb(arguments, sync=False) as kb:
+        if arguments.finish:
+            finish_generation(kb, arguments)
+            _print_problems(kb)
+            return DONE
         report = kb.sync(
             rebuild=arguments.rebuild,
             allow_empty=arguments.allow_empty,
             take_over=arguments.take_over,
         )
-        kb.save_settings()
+        if not arguments.shard:
+            kb.save_settings()
         printed = _print_problems(kb)
         print(_sync_line(report), flush=True)
         if live := live_line(kb.index):

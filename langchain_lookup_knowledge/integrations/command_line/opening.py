@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
-from langchain_lookup_knowledge.integrations.command_line.server import server_options
+from langchain_lookup_knowledge.integrations.command_line.server import (
+    index_on_server,
+    server_options,
+)
 
 if TYPE_CHECKING:
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
@@ -100,12 +103,10 @@ def _chosen_index(
     needs no `--trust`.
     """
     from langchain_lookup_knowledge.l1.saved_settings import load_settings, saved_index  # noqa: PLC0415
-    from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex  # noqa: PLC0415
 
     url, collection = getattr(arguments, "url", None), getattr(arguments, "collection", None)
     api_key = os.environ.get("QDRANT_API_KEY")
-    server = server_options(arguments)
-    if (collection or server) and not url:
+    if (collection or server_options(arguments)) and not url:
         what = "--collection names a collection" if collection else "--grpc and --ca are for one"
         raise ValueError(f"{what} on a server: give --url too")
     if url == ":memory:":
@@ -122,7 +123,7 @@ def _chosen_index(
     )
     if url:
         collection = collection or Path(arguments.folder).absolute().name
-        return QdrantIndex(url, collection, api_key=api_key, **server), saved.knowledge_base_id
+        return index_on_server(arguments, collection, api_key), saved.knowledge_base_id
     if getattr(arguments, "embedded", False):
         return saved_index({}, data_folder), saved.knowledge_base_id
     if "index" not in saved.values:
