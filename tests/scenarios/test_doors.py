@@ -47,10 +47,10 @@ class ScriptedChatModel(GenericFakeChatModel):
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A copy of the repository's example, handbook and langgraph.json."""
+    """A copy of the repository's example and langgraph.json, and of a part of its handbook."""
     copied = tmp_path_factory.mktemp("tree")
     ignore = shutil.ignore_patterns(".lookup-knowledge", "__pycache__")
-    for folder in ("examples", "notebooks/handbook"):
+    for folder in ("examples", "notebooks/handbook/it", "notebooks/handbook/security"):
         shutil.copytree(ROOT / folder, copied / folder, ignore=ignore)
     for file in ("langgraph.json", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / file, copied / file)
