@@ -193,6 +193,13 @@ def test_eval_fits_relevance_and_later_lookups_go_by_it(tmp_path):
     assert model_for(FastEmbedModel(), data) == model  # a fit is the same each time
 
 
+def test_a_folder_without_markdown_is_indexed_if_its_endings_are_given(tmp_path):
+    folder = write_files(tmp_path / "kb", {"a.txt": "# Refunds\n\nThey take five days.\n"})
+    assert "no Markdown file in this folder" in run("index", folder).stderr
+    assert run("index", folder, "--endings", "txt").stdout.startswith("1 entry; 1 new or changed")
+    assert run("ask", folder, "refunds").stdout.startswith("Refunds\n")
+
+
 def test_options_of_index_are_remembered(folder):
     run("index", folder, "--category-from-path", "1", "--category", "none")
     result = json.loads(run("ask", folder, "refund", "--json").stdout)

@@ -25,17 +25,19 @@ class EmptyFolderError(LookupKnowledgeError):
 
 
 def check_folder(arguments: argparse.Namespace) -> None:
-    """Refuse a folder without Markdown files, unless it has been indexed before.
+    """Refuse a folder without files to read, unless it has been indexed before.
 
     Raises:
         EmptyFolderError: there is nothing to index; the folder was not changed.
     """
     from langchain_lookup_knowledge.data_folder import find_data_folder  # noqa: PLC0415
-    from langchain_lookup_knowledge.reading.files import holds_markdown  # noqa: PLC0415
+    from langchain_lookup_knowledge.reading.files import holds_files  # noqa: PLC0415
+    from langchain_lookup_knowledge.reading.selection import ENDINGS  # noqa: PLC0415
 
     folder = Path(arguments.folder).expanduser().absolute()
     known = find_data_folder(folder, arguments.data_dir, make=False).is_dir()
-    if not known and not holds_markdown(folder):
+    endings = _endings(getattr(arguments, "endings", None)) or ENDINGS
+    if not known and not holds_files(folder, endings):
         raise EmptyFolderError(f"{arguments.folder}: {NO_FILES}")
 
 
