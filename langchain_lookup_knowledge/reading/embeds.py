@@ -29,7 +29,12 @@ from langchain_lookup_knowledge.reading.links import (
 from langchain_lookup_knowledge.reading.metadata.frontmatter import draft_field
 from langchain_lookup_knowledge.reading.selection import ENDINGS
 from langchain_lookup_knowledge.scope import common_attributes, is_public
-from langchain_lookup_knowledge.text.outline import BLOCK_ID, HEADING_LINE, Outline, Part
+from langchain_lookup_knowledge.text.named_parts import (
+    BLOCK_ID,
+    HEADING_LINE,
+    NamedParts,
+    Part,
+)
 from langchain_lookup_knowledge.text.visible.cleaning import Shifts, one_line, unread_spans
 from langchain_lookup_knowledge.text.wording import shorten
 from langchain_lookup_knowledge.types import Problem
@@ -186,7 +191,7 @@ class _Reader:
         self._entries = entries
         self._targets = targets
         self._left = MAX_TOTAL_CHARS
-        self._outlines: dict[str, Outline] = {}
+        self._named: dict[str, NamedParts] = {}
 
     def targets_of(self, host: str) -> Iterator[str]:
         """Yield the entries that an entry embeds or tries to embed."""
@@ -225,10 +230,10 @@ class _Reader:
                 problems.append(_not_read(mark, host, at, reason))
         return embeds
 
-    def _outline(self, name: str) -> "Outline":
-        if name not in self._outlines:
-            self._outlines[name] = Outline(self._entries[name].text)
-        return self._outlines[name]
+    def _named_parts(self, name: str) -> NamedParts:
+        if name not in self._named:
+            self._named[name] = NamedParts(self._entries[name].text)
+        return self._named[name]
 
     def _places(self, name: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the line, counted from 1, and the number of each mark in a part of an entry."""
@@ -320,11 +325,11 @@ class _Reader:
         """
         if not mark.fragment:
             return Part(0, 0, len(target.text))
-        outline = self._outline(target.entry_id)
+        parts = self._named_parts(target.entry_id)
         if mark.fragment.startswith("^"):
-            part = outline.block(mark.fragment[1:].strip())
+            part = parts.block(mark.fragment[1:].strip())
         else:
-            part = outline.section(mark.fragment.split("#"))
+            part = parts.section(mark.fragment.split("#"))
         if part is None:
             raise _Refused(f"{target.entry_id} has no {mark.fragment!r}: correct the name")
         return part
