@@ -151,9 +151,9 @@ def explanation(result: LookupResult) -> Iterator[str]:
     yield f"hints: {counted(len(hints['terms']), 'term', 'terms')}"
     for term in hints["terms"]:
         specific = "specific" if term["specific"] else "not specific"
-        files = counted(term["document_frequency"], "entry", "entries")
+        entries = counted(term["document_frequency"], "entry", "entries")
         yield printable(
-            f"  {term['field']} {term['text']!r} ({term['kind']}), in {files}, {specific}: "
+            f"  {term['field']} {term['text']!r} ({term['kind']}), in {entries}, {specific}: "
             f"{term['reason']}"
         )
     category = "none" if chosen["category"] is None else repr(chosen["category"])

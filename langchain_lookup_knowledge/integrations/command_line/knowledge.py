@@ -229,10 +229,8 @@ def _index(arguments: argparse.Namespace) -> int:
 
 
 def _sync_line(report: "SyncReport") -> str:
-    entries, embedded = (
-        counted(report.entries, "entry", "entries"),
-        counted(report.embedded, "passage", "passages"),
-    )
+    entries = counted(report.entries, "entry", "entries")
+    embedded = counted(report.embedded, "passage", "passages")
     return (
         f"{entries}; {report.renewed} new or changed, {report.removed} removed; {embedded} embedded"
     )
@@ -264,11 +262,9 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         for line in check_lines(problems, suggestions, report.left_out, arguments.verbose):
             print(printable(line))
-        seen, found = (
-            counted(report.seen, "file", "files"),
-            counted(len(problems), "problem", "problems"),
-        )
+        seen = counted(report.seen, "file", "files")
         print(f"{seen} seen: {report.loaded} loaded, {len(report.skipped)} skipped")
+        found = counted(len(problems), "problem", "problems")
         print(f"{found}, {counted(len(suggestions), 'suggestion', 'suggestions')}")
     return PROBLEMS_FOUND if problems else DONE
 

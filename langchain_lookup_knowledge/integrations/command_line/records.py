@@ -272,8 +272,7 @@ def _inspector(arguments: argparse.Namespace) -> "Iterator[Inspector | None]":
     try:
         from langchain_lookup_knowledge.inspector.app import Inspector  # noqa: PLC0415
     except ImportError as error:
-        hint = install_hint("inspect")
-        raise ValueError(f"{error.name} is not installed: {hint}") from error
+        raise ValueError(f"{error.name} is not installed: {install_hint('inspect')}") from error
     from langchain_lookup_knowledge.records.history import History  # noqa: PLC0415
 
     _set_folder(arguments)
@@ -345,27 +344,17 @@ def _replay(arguments: argparse.Namespace) -> int:
     with open_kb(arguments, sync=True) as kb:
         found = [(row, changed) for row, changed in replay.replay(kb, rows) if changed]
     if arguments.json:
-        listed = [
+        changes = [
             {"query": row["query"], "invocation_id": row["id"], "changes": changed}
             for row, changed in found
         ]
-        figures = {
-            "queries": len(rows),
-            "changed": len(found),
-            "left_out": left_out,
-            "changes": listed,
-        }
-        print_json(figures)
+        figures = {"queries": len(rows), "changed": len(found), "left_out": left_out}
+        print_json({**figures, "changes": changes})
     else:
         for row, changed in found:
-            print(
-                "\n  ".join(
-                    [
-                        repr(short_query(row["query"])),
-                        *map(printable, replay.format_changes(changed)),
-                    ]
-                )
-            )
+            print(repr(short_query(row["query"])))
+            for line in replay.format_changes(changed):
+                print(f"  {printable(line)}")
         print(f"{counted(len(rows), 'query', 'queries')} run again: {len(found)} changed")
     if left_out:
         queries = counted(left_out, "query was", "queries were")
