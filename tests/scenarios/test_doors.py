@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from parts.scripted_chat_model import ScriptedChatModel
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import (
@@ -36,13 +36,6 @@ QUERY = "VPN with Okta"
 CALL = {"type": "tool_call", "name": "lookup_knowledge", "args": {"query": QUERY}, "id": "call_1"}
 MODULE = [sys.executable, "-m", "langchain_lookup_knowledge.integrations.cli"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "LANGSMITH_TRACING": "false"}
-
-
-class ScriptedChatModel(GenericFakeChatModel):
-    """Says what it is told to; takes tools as every chat model does."""
-
-    def bind_tools(self, tools, **kwargs):
-        return self
 
 
 @pytest.fixture(scope="module")
