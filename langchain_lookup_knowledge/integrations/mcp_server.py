@@ -166,13 +166,7 @@ def http_app(
     token: str | None = None,
     allowed_hosts: Sequence[str] = (),
 ) -> Any:
-    """Return the ASGI application with the endpoints `/mcp` and `/healthz`.
-
-    Requests must name the server as `host`, by the address that they reached, by the name of this
-    machine or by one of `allowed_hosts`, so that no web page can reach it by DNS rebinding. If
-    there is a token, requests must send it as `Authorization: Bearer TOKEN`. A request for
-    `/healthz` that does not is answered with the status alone.
-    """
+    """Return the ASGI application with the endpoints `/mcp` and `/healthz`."""
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
     from mcp.server.transport_security import TransportSecuritySettings  # noqa: PLC0415
     from starlette.applications import Starlette  # noqa: PLC0415
@@ -182,7 +176,7 @@ def http_app(
     from langchain_lookup_knowledge.inspector.access import LOOPBACK, is_loopback  # noqa: PLC0415
     from langchain_lookup_knowledge.inspector.serving import health_answer  # noqa: PLC0415
 
-    machine = () if is_loopback(host) else (socket.gethostname(), socket.getfqdn())
+    machine = () if is_loopback(host) else (socket.gethostname(),)  # `getfqdn` waits for DNS
     names = frozenset(name.casefold() for name in (host, *LOOPBACK, *machine, *allowed_hosts))
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # see `_Endpoint`
     manager = StreamableHTTPSessionManager(

@@ -65,7 +65,7 @@ entries = st.lists(
         for i, (t, k, c, e, x) in enumerate(rows)
     ]
 )
-relaxed = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @relaxed

@@ -34,6 +34,7 @@ from langchain_lookup_knowledge.l1.stores.edge_shard import (
     load,
     translated,
 )
+from langchain_lookup_knowledge.l1.stores.payloads import KeptPayloads
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     ENTRY_FIELD,
     INDEX_COMMAND,
@@ -66,8 +67,7 @@ class _OpenShard(NamedTuple):
     generation: str
     shard: "qdrant_edge.EdgeShard"
     known: dict[PointId, str]
-    payloads: dict[PointId, Mapping[str, Any]]
-    """At most `MAX_PAYLOADS`."""
+    payloads: KeptPayloads
     indexed: bool
     filters: "dict[tuple[tuple[str, tuple[str, ...]], ...], qdrant_edge.Filter]"
     """At most `MAX_FILTERS`, of an index without payload indexes."""
@@ -75,7 +75,8 @@ class _OpenShard(NamedTuple):
     @classmethod
     def of(cls, generation: Path, shard: "qdrant_edge.EdgeShard") -> "_OpenShard":
         """Return the open shard of a generation, with nothing cached."""
-        return cls(generation.name, shard, {}, {}, has_indexed_fields(shard), {})
+        payloads = KeptPayloads(MAX_PAYLOADS)
+        return cls(generation.name, shard, {}, payloads, has_indexed_fields(shard), {})
 
     def condition(self, payload_filter: PayloadFilter) -> "qdrant_edge.Filter | None":
         """Return the filter for a search.
@@ -114,18 +115,12 @@ class _OpenShard(NamedTuple):
 
     def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
         """Return the payloads of points by id."""
-        kept = self.payloads
-        known = ((point_id, kept.get(point_id)) for point_id in point_ids)
-        found = {point_id: payload for point_id, payload in known if payload is not None}
-        if unread := [point_id for point_id in point_ids if point_id not in found]:
-            with translated("the index cannot be read"), native_calls.running():
-                records = self._retrieve(unread, SHOWN_FIELDS)
-                read = {record.id: record.payload or {} for record in records}
-            if len(kept) + len(read) > MAX_PAYLOADS:
-                kept.clear()
-            kept.update(read)
-            found.update(read)
-        return found
+        return self.payloads.of(point_ids, self._read)
+
+    def _read(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
+        with translated("the index cannot be read"), native_calls.running():
+            records = self._retrieve(point_ids, SHOWN_FIELDS)
+            return {record.id: record.payload or {} for record in records}
 
     def _retrieve(self, point_ids: Collection[PointId], fields: Sequence[str]) -> Sequence[Any]:
         import qdrant_edge as edge  # noqa: PLC0415

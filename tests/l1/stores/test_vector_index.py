@@ -701,7 +701,6 @@ def test_other_dimensions_are_told_in_numbers(on_server):
         on_server.search([1, 0, 0], "refund", [[]], 10)
 
 
-@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
 def test_the_api_key_opens_the_server_and_another_is_refused():
     with QdrantServer(api_key="sk-RIGHT") as server:
         index = QdrantIndex(server.url, "kb", api_key="sk-RIGHT")

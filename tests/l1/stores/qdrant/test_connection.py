@@ -1,8 +1,6 @@
 """The right server is talked to, limited rates are waited for, a client of others is bounded."""
 
 import logging
-import math
-import time
 
 import httpx
 import pytest
@@ -178,7 +176,6 @@ def test_a_client_that_is_passed_in_is_bounded_in_our_requests_and_in_no_other(m
         hooks = client.http.client._client.event_hooks
         assert [len(found) for found in hooks.values()] == [1, 1]
         server.misbehave(qdrant_server.dribble)
-        started = time.monotonic()
         with pytest.raises(StoreTimeoutError):
             ThreadPool().run(index.fingerprint, 0.2)
         server.misbehave(qdrant_server.raw(200, b" " * 3_000_000))
@@ -187,7 +184,6 @@ def test_a_client_that_is_passed_in_is_bounded_in_our_requests_and_in_no_other(m
             index.fingerprint()
         server.misbehave(qdrant_server.raw(200, b'{"result": {"exists": true}}' + b" " * 3_000_000))
         assert client.collection_exists("kb")  # the owner's own request
-        assert started < math.inf
         client.close()
 
 
