@@ -146,6 +146,33 @@ def joined(entries: Sequence[Entry], problems: list[Problem]) -> list[Entry]:
     ]
 
 
+def rejoined(before: Sequence[Entry], edited: Sequence[tuple[Entry, Entry]]) -> list[Entry] | None:
+    """Return entries joined as `before`, with those that were edited: each as joined before, and
+    as read now. None if an edit may change more than these entries.
+
+    It does if links or embeds changed, or what links are resolved by, or if the text is embedded.
+    """
+    new = {entry.entry_id: entry for _, entry in edited}
+    for known, entry in edited:
+        if (
+            (known.title, known.entities, known.attributes, known.written.links)
+            != (entry.title, entry.entities, entry.attributes, entry.written.links)
+            or known.written.marks
+            or entry.written.marks
+        ):
+            return None
+    if any(entry.written.marks and not new.keys().isdisjoint(entry.links) for entry in before):
+        return None
+    if any(not new.keys().isdisjoint(embed.sources) for e in before for embed in e.embeds):
+        return None
+    return [
+        replace(new[entry.entry_id], links=entry.links, backlinks=entry.backlinks)
+        if entry.entry_id in new
+        else entry
+        for entry in before
+    ]
+
+
 def _connected(entry: Entry, **values: Any) -> Entry:
     """Return an entry with these values: itself if it has them already."""
     if all(getattr(entry, name) == value for name, value in values.items()):
