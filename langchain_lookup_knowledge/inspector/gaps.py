@@ -26,8 +26,10 @@ GAP_ROWS = 5_000
 """Number of newest lookups in which gaps are looked for."""
 MAX_QUERIES = 200
 """Maximum number of queries whose records are read, the most frequent first."""
-WEAK_SCORE = 0.4
-"""A first match that scores less is a weak one; the best score is 1 (benchmarks/gaps.py)."""
+WEAK_SCORE, WEAK_SCORE_BY_WORDS = 0.4, 0.25
+"""A first match that scores less is a weak one, and if it was found by words alone; the best score
+is 1 (benchmarks/gaps.py).
+"""
 MAX_SUGGESTED = 3
 """Maximum number of words that are suggested as keywords."""
 
@@ -145,9 +147,10 @@ def proof_in(details: Mapping[str, Any]) -> Proof:
     if not details["matches"]:
         return Proof.NOTHING
     first, absent = details["matches"][0], absent_terms(details)
-    if any(is_exact(term) and not term.isdigit() for term in absent):
+    if any(not term.isalnum() and any(map(str.isdigit, term)) for term in absent):
         return Proof.EXACT
-    is_weak = first["score"] is not None and first["score"] < WEAK_SCORE
+    weak = WEAK_SCORE_BY_WORDS if first["similarity"] is None else WEAK_SCORE
+    is_weak = first["score"] is not None and first["score"] < weak
     if absent and is_weak and "L0" not in first["layers"]:
         return Proof.WEAK
     return Proof.NONE

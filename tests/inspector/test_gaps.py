@@ -148,7 +148,10 @@ WEAK = {"entry_id": "a.md", "score": 0.3, "similarity": 0.2, "layers": ["L1"]}
         (Proof.NOTHING, [], {}),
         (Proof.EXACT, [{**WEAK, "score": 0.8}], {"e-5120": 0, "5120": 0, "scanner": 1}),
         (Proof.NONE, [{**WEAK, "score": 0.8}], {"18": 0, "month": 3}),  # "18 months" or "1.5 years"
+        (Proof.NONE, [{**WEAK, "score": 0.8}], {"no_pubkey": 0}),  # a name, not a code
         (Proof.WEAK, [WEAK], {"jacket": 0, "cost": 8}),
+        (Proof.NONE, [{**WEAK, "similarity": None}], {"jacket": 0}),
+        (Proof.WEAK, [{**WEAK, "similarity": None, "score": 0.2}], {"jacket": 0}),
         (Proof.NONE, [WEAK], {"cost": 8}),
         (Proof.NONE, [{**WEAK, "score": 0.6}], {"jacket": 0}),
         (Proof.NONE, [{**WEAK, "layers": ["L0", "L1"]}], {"jacket": 0}),
