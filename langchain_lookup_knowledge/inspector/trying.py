@@ -53,7 +53,7 @@ class Settings:
     def __str__(self) -> str:
         used = self.options({})
         said = [
-            f"at most {counted(used.k, 'match', 'matches')}",
+            f"At most {counted(used.k, 'match', 'matches')}",
             f"filter mode {used.filter_mode}",
             f"vector search {'on' if used.l1_enabled else 'off'}",
         ]

@@ -556,8 +556,8 @@ def test_two_settings_are_compared(browser):
         return browser.text("/try?" + urlencode(fields))
 
     page = compared(k_2="1")
-    assert "First settings at most 5 matches, filter mode guarded, vector search on;" in page
-    assert "Other settings at most 1 match," in page
+    assert "First settings At most 5 matches, filter mode guarded, vector search on;" in page
+    assert "Other settings At most 1 match," in page
     assert "is first with both; what follows differs." in page
     assert "not found" in page
     assert "in the same order" in compared()
