@@ -21,6 +21,7 @@ from langchain_lookup_knowledge.l1.models import embeddings, languages
 from langchain_lookup_knowledge.l1.saved_settings import Parts
 from langchain_lookup_knowledge.l1.search import L1Search
 from langchain_lookup_knowledge.l1.stores.fingerprints import check_fingerprint, is_older
+from langchain_lookup_knowledge.l1.stores.shared_builds import GenerationPart
 from langchain_lookup_knowledge.l1.stores.vector_index import INDEX_COMMAND, VectorIndex
 from langchain_lookup_knowledge.text.wording import counted
 from langchain_lookup_knowledge.types import Problem
@@ -198,6 +199,8 @@ class Syncing:
         index, entries = self.l1.index, self.knowledge.entries
         if index is None:
             return SyncReport(len(entries), 0, 0, 0)
+        if isinstance(index, GenerationPart):
+            entries = {name: entry for name, entry in entries.items() if index.holds(name)}
 
         def write() -> SyncReport:
             language = self.state.language

@@ -25,6 +25,7 @@ class IndexState:
     if the last search found one; its words cannot be searched. `differing`: ids of entries with a
     stored passage that is not in their text; the next sync writes these entries again.
     `language`: the language of most entries, which that of a short query is taken to be.
+    `dimensions`: the vector size that the last search used; 0 before.
     """
 
     progress: float | None = None
@@ -33,6 +34,7 @@ class IndexState:
     older: str | None = None
     differing: set[str] = field(default_factory=set)
     language: str = ENGLISH
+    dimensions: int = 0
 
     def failed(self, error: EmbeddingError | StoreError) -> None:
         """Record that a sync failed."""

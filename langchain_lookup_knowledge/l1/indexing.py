@@ -17,6 +17,7 @@ from langchain_lookup_knowledge.errors import IndexDamagedError, StoreError
 from langchain_lookup_knowledge.l1.models import embeddings, languages
 from langchain_lookup_knowledge.l1.models.passage_vectors import PassageVectors
 from langchain_lookup_knowledge.l1.models.unfinished import UnfinishedBuild
+from langchain_lookup_knowledge.l1.stores import ownership
 from langchain_lookup_knowledge.l1.stores.fingerprints import (
     PASSAGE_TOKENS,
     brand,
@@ -24,7 +25,6 @@ from langchain_lookup_knowledge.l1.stores.fingerprints import (
     fingerprint,
     is_older,
 )
-from langchain_lookup_knowledge.l1.stores.qdrant import ownership
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     WORDS_ONLY,
     Contents,

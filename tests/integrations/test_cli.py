@@ -143,6 +143,7 @@ def test_eval_ends_with_1_and_a_line_for_each_figure_below_its_minimum(folder, a
     assert second.startswith("mrr: 0.")
 
 
+@pytest.mark.slow
 def test_eval_ends_with_1_if_a_figure_is_lower_than_the_saved_one(folder, asked):
     saved = folder.parent / "saved.json"
     saved.write_text(run("eval", folder, asked, "--json").stdout)
@@ -232,7 +233,6 @@ def test_the_embedded_index_can_be_taken_up_again(folder):
     assert "(L0+L1)" in run("ask", folder, "refund", "--text").stdout
 
 
-@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
 def test_a_server_is_indexed_checked_and_remembered(folder):
     with QdrantServer(api_key="sk-RIGHT") as server:
         key = {"QDRANT_API_KEY": "sk-RIGHT", "QDRANT_URL": server.url}

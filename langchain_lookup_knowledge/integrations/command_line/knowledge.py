@@ -27,7 +27,13 @@ from langchain_lookup_knowledge.integrations.command_line.options import (
     printable,
     scope_of,
 )
-from langchain_lookup_knowledge.integrations.command_line.server import add_server, live_line
+from langchain_lookup_knowledge.integrations.command_line.server import (
+    add_parts,
+    add_server,
+    check_parts,
+    finish_generation,
+    live_line,
+)
 from langchain_lookup_knowledge.text.wording import counted
 from langchain_lookup_knowledge.types import TOOL_NAME, LookupOptions, Problem
 
@@ -102,6 +108,7 @@ def add_index(commands: Commands) -> None:
         help='"multilingual", or a FastEmbed model; downloaded if it is not on this machine',
     )
     add_server(index)
+    add_parts(index)
     index.add_argument(
         "--embedded", action="store_true", help="go back to the embedded index after --url"
     )
@@ -185,7 +192,7 @@ def add_mcp(commands: Commands) -> None:
         action="append",
         default=[],
         help="host name by which HTTP clients may reach the server, such as that of a proxy; "
-        "repeatable (always allowed: the address, and off loopback the name of this machine)",
+        "repeatable (always allowed: the address, and off loopback the host name of this machine)",
     )
     serve.set_defaults(run=_mcp)
 
@@ -200,13 +207,19 @@ def _tool_name(text: str) -> str:
 
 
 def _index(arguments: argparse.Namespace) -> int:
+    check_parts(arguments)
     with open_kb(arguments, sync=False) as kb:
+        if arguments.finish:
+            finish_generation(kb, arguments)
+            _print_problems(kb)
+            return DONE
         report = kb.sync(
             rebuild=arguments.rebuild,
             allow_empty=arguments.allow_empty,
             take_over=arguments.take_over,
         )
-        kb.save_settings()
+        if not arguments.shard:
+            kb.save_settings()
         printed = _print_problems(kb)
         print(_sync_line(report), flush=True)
         if live := live_line(kb.index):

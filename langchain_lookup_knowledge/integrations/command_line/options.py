@@ -271,10 +271,10 @@ def _chosen_index(
     needs no `--trust`.
     """
     from langchain_lookup_knowledge.integrations.command_line.server import (  # noqa: PLC0415
+        index_on_server,
         server_options,
     )
     from langchain_lookup_knowledge.l1.saved_settings import load_settings, saved_index  # noqa: PLC0415
-    from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex  # noqa: PLC0415
 
     url, collection = getattr(arguments, "url", None), getattr(arguments, "collection", None)
     api_key = os.environ.get("QDRANT_API_KEY")
@@ -296,7 +296,7 @@ def _chosen_index(
     )
     if url:
         collection = collection or Path(arguments.folder).absolute().name
-        return QdrantIndex(url, collection, api_key=api_key, **server), saved.knowledge_base_id
+        return index_on_server(arguments, collection, api_key), saved.knowledge_base_id
     if getattr(arguments, "embedded", False):
         return saved_index({}, data_folder), saved.knowledge_base_id
     if "index" not in saved.values:

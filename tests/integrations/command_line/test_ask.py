@@ -287,6 +287,7 @@ def test_an_empty_folder_is_reported_and_left_as_it_was(tmp_path, monkeypatch, c
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_indexed_and_is_now_empty_keeps_its_index(folder):
     run("index", folder)
     for name in FILES:

@@ -1,5 +1,6 @@
 """A collection is built beside the live one and switched when it is complete."""
 
+import json
 import logging
 import os
 import socket
@@ -21,7 +22,7 @@ from langchain_lookup_knowledge import (
 )
 from langchain_lookup_knowledge.errors import EmbeddingError, StoreForbiddenError
 from langchain_lookup_knowledge.l1.deadlines import ThreadPool
-from langchain_lookup_knowledge.l1.stores.qdrant import builds
+from langchain_lookup_knowledge.l1.stores.qdrant import builds, progress
 from langchain_lookup_knowledge.l1.stores.qdrant.points import PROGRESS_KEY
 from langchain_lookup_knowledge.l1.stores.vector_index import INDEXED_FIELDS
 
@@ -141,7 +142,7 @@ def test_a_switch_that_was_made_but_seems_to_fail_is_found(folder, server):
 def test_a_live_collection_is_never_given_up(folder, server):
     with base(folder, server) as kb:
         kb.sync()
-        kb.index._builds.abandon(aliases(server)["kb"])
+        kb.index.builds.abandon(aliases(server)["kb"])
         assert look_up(kb)["status"] == "ok"
 
 
@@ -160,7 +161,7 @@ def test_a_build_that_fails_leaves_nothing(folder, server):
 
 
 def left_behind(server, name, **progress):
-    noted = {"written": 7, "at": int(time.time()), "host": builds._host(), "pid": 0}
+    noted = {"written": 7, "at": int(time.time()), "host": builds.host(), "pid": 0}
     server._client.create_collection(
         name,
         {"dense": models.VectorParams(size=64, distance=models.Distance.COSINE)},
@@ -198,17 +199,17 @@ def test_what_an_interrupted_build_left_is_told_and_removed_by_the_next_sync(fol
         assert not kb.sync().written
 
 
-@pytest.mark.skipif(not builds._host(), reason="processes are told apart by /proc")
+@pytest.mark.skipif(not builds.host(), reason="processes are told apart by /proc")
 def test_a_build_of_an_ended_process_is_left_over_if_the_process_was_surely_here(server, ended):
     index = QdrantIndex(server.url, "kb")
     left_behind(server, LEFT, pid=ended)
-    assert index._builds.leftovers() == [LEFT]
+    assert index.builds.leftovers() == [LEFT]
     left_behind(server, OTHER, pid=os.getpid())  # its build is not under way in this process
-    assert index._builds.leftovers() == [LEFT, OTHER]
+    assert index.builds.leftovers() == [LEFT, OTHER]
     for name, host in {LEFT: socket.gethostname(), OTHER: ""}.items():
         noted = {"written": 7, "at": int(time.time()), "host": host, "pid": ended}
         server._client.update_collection(name, metadata={PROGRESS_KEY: noted})
-    assert not index._builds.leftovers()
+    assert not index.builds.leftovers()
     index.close()
 
 
@@ -233,7 +234,7 @@ def test_a_build_that_this_process_could_not_delete_is_not_under_way(folder, ser
         server.misbehave(qdrant_server.status(403), where="DELETE /collections/kb--")
         with pytest.raises(EmbeddingError):
             kb.sync()
-        assert kb.index._builds.leftovers() == (server.collections() if builds._host() else [])
+        assert kb.index.builds.leftovers() == (server.collections() if builds.host() else [])
         assert len(server.collections()) == 1
 
 
@@ -374,19 +375,50 @@ def test_an_unchanged_collection_is_read_once_in_a_sync(folder, server):
         assert sum("scroll" in line for line in server.requests) == 1
 
 
-def test_a_long_write_notes_how_far_it_is(folder, server, monkeypatch):
-    monkeypatch.setattr(builds, "NOTE_SECONDS", -1.0)
-    with base(folder, server) as kb:
+def notes(server):
+    """Return the notes about builds that were sent."""
+    changes = [json.loads(body) for body in list(server.bodies) if b'"metadata"' in body]
+    return [one["metadata"][PROGRESS_KEY] for one in changes if "vectors" not in one]
+
+
+def test_a_batch_that_takes_long_is_noted_while_it_is_embedded(folder, server, monkeypatch):
+    monkeypatch.setattr(progress, "NOTE_SECONDS", 0.01)
+    embedding, written = Watching(), []
+
+    def until_noted():
+        server.bodies.clear()
+        while len(notes(server)) < 2:  # the first may have been under way
+            time.sleep(0.01)
+        written.append(notes(server)[0]["written"])
+
+    embedding.look = until_noted
+    with base(folder, server, embedding) as kb:
         kb.sync()
         (folder / "0.md").write_text("# Page 0\n\nNew.\n")
         kb.sync()
-        noted = [
-            body
-            for line, body in zip(server.requests, server.bodies, strict=True)
-            if line.startswith("PATCH /collections/kb") and b"passages" not in body
-        ]
-        assert any(b'"written":5' in body.replace(b" ", b"") for body in noted)
+        assert written == [0, 4, 0]
         assert not kb.index_problems()
+        assert look_up(kb)["reason"] is None
+
+
+def test_the_note_of_a_build_stays_until_it_is_live(folder, server):
+    with base(folder, server) as kb, base(folder, server) as other:
+        kb.sync()
+        (old,) = server.collections()
+        seen = []
+
+        def look(handler):
+            seen.append((aliases(server)["kb"], other.index.builds.progress()))
+            new = next(name for name in server.collections() if name != old)
+            note = server._client.get_collection(new).config.metadata[PROGRESS_KEY]
+            seen.append((note["complete"], note["written"]))
+            return False
+
+        server.misbehave(look, times=1, where="delete_alias")
+        kb.sync(rebuild=True)
+        assert seen == [(old, "5 passages so far"), (True, 5)]
+        assert look_up(other)["reason"] is None
+        assert not other.index_problems()
 
 
 def test_the_shard_key_of_new_collections_is_made(folder, monkeypatch):

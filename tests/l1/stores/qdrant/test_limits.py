@@ -56,6 +56,7 @@ FILTERED = [
 ]
 
 
+@pytest.mark.slow
 def test_a_strict_collection_is_synced_edited_and_looked_up_as_one_without_limits(tmp_path):
     folder = write_files(tmp_path / "kb", pages(120))
     with QdrantServer() as free, base(folder, free) as kb:
@@ -77,16 +78,38 @@ def test_a_strict_collection_is_synced_edited_and_looked_up_as_one_without_limit
             assert first_matches(kb, [{"query": "tunnel"}], l1_timeout=60) == ["vpn/114.md"]
 
 
-def test_without_limits_a_lookup_is_one_search_and_one_read(tmp_path):
+SEARCHED, READ = "POST /collections/kb/points/query/batch", "POST /collections/kb/points"
+
+
+def asked(server, kb, query="refund"):
+    """Return the requests of a lookup, and the text of its first match."""
+    server.requests.clear()
+    graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=60))
+    found = graph.invoke({"query": query})
+    return [line.split("?")[0] for line in server.requests], found["matches"][0]["snippet"]
+
+
+def test_a_lookup_is_one_request_once_its_passages_were_read(tmp_path):
     folder = write_files(tmp_path / "kb", FILES)
     with QdrantServer() as server, base(folder, server) as kb:
         kb.sync()
-        server.requests.clear()
-        first_matches(kb, [{"query": "refund"}], l1_timeout=60)
-        assert [line.split("?")[0] for line in server.requests] == [
-            "POST /collections/kb/points/query/batch",
-            "POST /collections/kb/points",
-        ]
+        requests, text = asked(server, kb)
+        assert requests == [SEARCHED, READ]
+        assert asked(server, kb) == ([SEARCHED], text)
+
+
+def test_passages_that_another_process_wrote_again_are_read_again(tmp_path):
+    folder = write_files(tmp_path / "kb", FILES)
+    with QdrantServer() as server, base(folder, server) as kb, base(folder, server) as writer:
+        writer.sync()
+        _, text = asked(server, kb)
+        for path in folder.rglob("*.md"):
+            path.write_text(path.read_text() + "\nA refund of today.\n")
+        writer.sync()
+        requests, renewed = asked(server, kb)
+        assert requests == [SEARCHED, READ]
+        assert "A refund of today." in renewed and "A refund of today." not in text
+        assert asked(server, kb) == ([SEARCHED], renewed)
 
 
 def test_a_limit_that_is_set_later_is_learned_from_the_refusal(tmp_path):
