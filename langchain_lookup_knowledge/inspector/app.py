@@ -32,7 +32,7 @@ from langchain_lookup_knowledge.inspector.gaps import (
     missing_words,
     proven,
 )
-from langchain_lookup_knowledge.inspector.texts import marked, shown
+from langchain_lookup_knowledge.inspector.texts import marked, shown, whole
 from langchain_lookup_knowledge.inspector.trying import (
     OTHER,
     Settings,
@@ -108,6 +108,7 @@ class Inspector:
         )
         self._pages.filters |= {
             "shown": shown,
+            "whole": whole,
             "when": _when,
             "anchor": _anchor,
             "share": _share,

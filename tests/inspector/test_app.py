@@ -479,7 +479,7 @@ def test_an_answer_is_called_right_or_wrong(browser):
         assert (status, headers["Location"]) == (303, place)
         assert f"Called {said} on" in browser.text(place)
     assert 'value="because &lt;b&gt;"' in browser.get(place)[1]
-    assert "install the vpn Asked 1 time, called wrong." in browser.text("/gaps")
+    assert "install the vpn Asked 1 time. Called wrong." in browser.text("/gaps")
     posted(browser, "/feedback", form_token=token, id=invocation_id, right="yes")
     assert "install the vpn" not in browser.text("/gaps")
     assert "Called right 100 %" in browser.text("/").replace("\u202f", " ")
@@ -538,7 +538,7 @@ def test_only_listed_gaps_are_marked(browser):
 
 def test_a_gap_is_marked_in_its_scope_alone(tmp_path):
     with closing(SQLInvocationRecorder.in_file(tmp_path / "calls.db")) as recorder:
-        weak = {"query": "zebra", "relevance": {"level": "low"}}
+        weak = {"query": "zebra", "relevance": {"level": "low"}, "matches": []}
         recorder.record(invocation(1, scope={"tenant": "north", "team": "a"}, **weak))
         recorder.record(invocation(2, scope={"tenant": "south"}, **weak))
         recorder.record(invocation(3, scope={"tenant": "south"}, **{**weak, "query": "lion"}))
@@ -586,13 +586,13 @@ def test_two_settings_are_compared(browser):
         return browser.text("/try?" + urlencode(fields))
 
     page = compared(k_2="1")
-    assert "First settings 5 matches, filter mode guarded, vector search on;" in page
-    assert "Other settings 1 matches" in page
+    assert "First settings At most 5 matches, filter mode guarded, vector search on;" in page
+    assert "Other settings At most 1 match," in page
     assert "is first with both; what follows differs." in page
     assert "not found" in page
     assert "in the same order" in compared()
     page = compared(filters_2="category=Billing")
-    assert "First is VPN; with the other settings, it is Refunds." in page
+    assert "First is VPN ; with the other settings, it is Refunds ." in page
     assert page.count("Found in") == 2
     assert "Found by keywords alone" in compared(l1_2="off")
     assert "Nothing was found with either." in compared(query="?!")
