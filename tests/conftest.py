@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,10 @@ import pytest
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So a shell starts what it runs in the background; processes of the tests would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 MEMORY = Path("/dev/shm")

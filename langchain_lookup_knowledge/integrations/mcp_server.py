@@ -165,8 +165,8 @@ def http_app(
 ) -> Any:
     """Return the ASGI application with the endpoint `/mcp`.
 
-    Requests must name the server as `host`, by the address that they reached, by the name of this
-    machine or by one of `allowed_hosts`, so that no web page can reach it by DNS rebinding. If
+    Requests must name the server as `host`, by the address that they reached, by the host name of
+    this machine or by one of `allowed_hosts`, so that no web page can reach it by DNS rebinding. If
     there is a token, requests must send it as `Authorization: Bearer TOKEN`.
     """
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
@@ -176,7 +176,7 @@ def http_app(
 
     from langchain_lookup_knowledge.inspector.access import LOOPBACK, is_loopback  # noqa: PLC0415
 
-    machine = () if is_loopback(host) else (socket.gethostname(), socket.getfqdn())
+    machine = () if is_loopback(host) else (socket.gethostname(),)  # `getfqdn` waits for DNS
     names = frozenset(name.casefold() for name in (host, *LOOPBACK, *machine, *allowed_hosts))
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # see `_Endpoint`
     manager = StreamableHTTPSessionManager(

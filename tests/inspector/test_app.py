@@ -520,7 +520,7 @@ def test_a_gap_is_marked_in_its_scope_alone(tmp_path):
 
         def keys_of(inspector):
             groups = inspector.gaps(Selection())["groups"]
-            return [gap.key for group, *_ in groups for gap in group]
+            return [gap.key for group in groups for gap in group]
 
         for key in keys_of(south):
             with pytest.raises(ValueError, match="No such gap is listed"):
@@ -548,6 +548,25 @@ def test_a_query_is_tried_without_a_record(base, browser):
         assert browser.get(f"/try?query=vpn&{bad}")[0] == 400
     assert len(recorder.invocations(limit=100)) == count
     recorder.close()
+
+
+def test_two_settings_are_compared(browser):
+    def compared(**fields):
+        fields = {"query": "install the vpn, and refunds", "compare": "yes", **fields}
+        return browser.text("/try?" + urlencode(fields))
+
+    page = compared(k_2="1")
+    assert "First settings 5 matches, filter mode guarded, vector search on;" in page
+    assert "Other settings 1 matches" in page
+    assert "is first with both; what follows differs." in page
+    assert "not found" in page
+    assert "in the same order" in compared()
+    page = compared(filters_2="category=Billing")
+    assert "First is VPN; with the other settings, it is Refunds." in page
+    assert page.count("Found in") == 2
+    assert "Found by keywords alone" in compared(l1_2="off")
+    assert "Nothing was found with either." in compared(query="?!")
+    assert browser.get("/try?query=vpn&compare=yes&filters_2=x")[0] == 400
 
 
 def test_a_passage_that_changed_since_is_marked(base, browser):

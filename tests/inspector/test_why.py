@@ -62,7 +62,8 @@ def changed(**changes):
             {"matches": [MATCH], "l0_hints": HINTS},
         ),
         (
-            "Found in Refund &lt;b&gt;, line 3, because meaning agrees at 0.58; it holds “refund”.",
+            "Found in Refund &lt;b&gt;, line 3, because its meaning comes nearest, at 0.58; it "
+            "holds “refund”.",
             {
                 "matches": changed(
                     lines=[3, 3],
@@ -107,6 +108,19 @@ def changed(**changes):
             {
                 "matches": changed(matched=[{"field": "text", "text": "refund"}], shares={}),
                 "l1": {"status": "ok", "reranked": True},
+            },
+        ),
+        (
+            "Found in Refund &lt;b&gt;, lines 12 to 20, because the query names "
+            "“Refund &lt;b&gt;”, its title; it holds “E-4711”; meaning agrees at 0.58.",
+            {
+                "matches": changed(
+                    matched=MATCH["matched"][1:],
+                    shares={"hints": 0.5, "words": 0.3, "meaning": 0.2},
+                ),
+                "l0_hints": {
+                    "terms": [{**TERM, "text": "Refund <b>", "field": "title", "specific": False}]
+                },
             },
         ),
         ("Found in a.md.", {"matches": [{"entry_id": "a.md", "score": 1.0}]}),

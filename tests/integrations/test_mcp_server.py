@@ -426,6 +426,15 @@ def test_on_another_address_unknown_hosts_and_origins_are_refused(post, headers,
     assert answer.status_code == status
 
 
+def test_names_of_this_machine_are_known_without_dns(kb, monkeypatch):
+    def blocks(*_):
+        raise AssertionError("a name server may not answer")
+
+    monkeypatch.setattr(socket, "gethostbyaddr", blocks)
+    monkeypatch.setattr(socket, "getaddrinfo", blocks)
+    mcp_server.http_app(KnowledgeServer(kb), "0.0.0.0", "t")
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::"])
 def test_another_host_without_a_token_is_refused(folder, capsys, host):
     assert cli.main(["mcp", str(folder), "--no-l1", "--http", f"[{host}]:8000"]) == 2

@@ -238,7 +238,7 @@ def test_q16_lookups_in_threads_while_files_are_indexed_fail_nowhere(base, engin
             if l1["status"] != "ok":
                 failures.append(l1)
 
-    threads = [threading.Thread(target=look_up) for _ in range(7)]
+    threads = [threading.Thread(target=look_up) for _ in range(3)]
     for thread in threads:
         thread.start()
     for number in range(5):

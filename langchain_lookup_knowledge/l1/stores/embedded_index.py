@@ -27,7 +27,10 @@ from langchain_lookup_knowledge.l1.stores.edge_shard import (
     create,
     edge_filter,
     edge_vector,
+    found_by_id,
+    has_indexed_fields,
     has_vectors,
+    index_fields,
     load,
     translated,
 )
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
 
 MAX_PAYLOADS = 5_000
 """Maximum payloads of an open index that are kept in memory; they take about 10 MB."""
+MAX_FILTERS = 100
+"""Maximum filters of a small index whose passages are kept in memory."""
 _Read = TypeVar("_Read")
 
 
@@ -63,6 +68,26 @@ class _OpenShard(NamedTuple):
     shard: "qdrant_edge.EdgeShard"
     known: dict[PointId, str]
     payloads: KeptPayloads
+    indexed: bool
+    filters: "dict[tuple[tuple[str, tuple[str, ...]], ...], qdrant_edge.Filter]"
+    """At most `MAX_FILTERS`, of an index without payload indexes."""
+
+    def condition(self, payload_filter: PayloadFilter) -> "qdrant_edge.Filter | None":
+        """Return the filter for a search.
+
+        Without payload indexes, each search would read the payloads of all passages. So they are
+        read once for each filter, and searches ask for the ids that were found.
+        """
+        if not payload_filter:
+            return None
+        if self.indexed:
+            return edge_filter(*payload_filter)
+        key = tuple((field, tuple(values)) for field, values in payload_filter)
+        if key not in self.filters:
+            if len(self.filters) >= MAX_FILTERS:
+                self.filters.clear()
+            self.filters[key] = found_by_id(self.shard, edge_filter(*payload_filter))
+        return self.filters[key]
 
     def hits(self, answers: Sequence[Sequence[Any]]) -> list[list[Hit]]:
         """Return the answers of searches as hits.
@@ -202,6 +227,7 @@ class EmbeddedIndex:
         room = partial(generations.check_free, self._folder)
         try:
             apply(shard, unembedded, removed, points, room)
+            index_fields(shard)
             with native_calls.running():
                 shard.flush()
         finally:
@@ -252,7 +278,9 @@ class EmbeddedIndex:
             if self._open is None or self._open.generation != generation.name:
                 with translated("the index cannot be opened"):
                     shard = _checked(generation)
-                self._open = _OpenShard(generation.name, shard, {}, KeptPayloads(MAX_PAYLOADS))
+                    indexed = has_indexed_fields(shard)
+                payloads = KeptPayloads(MAX_PAYLOADS)
+                self._open = _OpenShard(generation.name, shard, {}, payloads, indexed, {})
             return self._open
 
     def search(
@@ -271,15 +299,12 @@ class EmbeddedIndex:
             (edge.Query.Nearest(edge_vector(search.vector), using=search.using), search.limit)
             for search in planned
         ]
-        conditions = [
-            edge_filter(*payload_filter) if payload_filter else None for payload_filter in filters
-        ]
-        requests = [
-            edge.QueryRequest(query=query, filter=condition, limit=most, with_payload=False)
-            for condition in conditions
-            for query, most in queries
-        ]
         with translated("the index cannot be searched"), native_calls.running():
+            requests = [
+                edge.QueryRequest(query=query, filter=condition, limit=most, with_payload=False)
+                for condition in map(opened.condition, filters)
+                for query, most in queries
+            ]
             hits = opened.hits(opened.shard.query_batch(edge.QueryBatchRequest(requests)))
         return SearchResponse(group_by_filter(len(filters), planned, hits), opened.stored)
 

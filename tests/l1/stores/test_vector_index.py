@@ -27,10 +27,11 @@ from langchain_lookup_knowledge.errors import (
 )
 from langchain_lookup_knowledge.l1.deadlines import ThreadPool
 from langchain_lookup_knowledge.l1.fusion import RARE, Hit
-from langchain_lookup_knowledge.l1.stores import embedded_index
+from langchain_lookup_knowledge.l1.stores import edge_shard, embedded_index
 from langchain_lookup_knowledge.l1.stores.embedded_index import EmbeddedIndex
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     CATEGORY_FIELD,
+    ENTRY_FIELD,
     WORDS_ONLY,
     Contents,
     Point,
@@ -445,6 +446,53 @@ def test_no_payload_is_lost_when_the_cached_ones_make_room(tmp_path, monkeypatch
     assert set(answer.payloads([first, second])) == {first, second}
     assert set(answer.payloads([first, third])) == {first, third}
     assert set(answer.payloads([first, second, third])) == {first, second, third}
+
+
+def both(category, entry_id="one"):
+    """Return a filter with two conditions."""
+    return [(CATEGORY_FIELD, [category]), (ENTRY_FIELD, [entry_id])]
+
+
+def test_a_small_index_has_no_payload_indexes_and_filters_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_shard, "SMALL_SHARD", 3)
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS])
+    shard = edge_shard.load(tmp_path / index.version() / "shard")
+    assert not shard.info().payload_schema
+    asked = [[(CATEGORY_FIELD, ["b"])], [(ENTRY_FIELD, ["one"])], both("a"), both("b")]
+    expected = [["two"], ["one", "one"], ["one", "one"], []]
+    for _ in range(2):
+        lists = index.search([1, 1, 1, 1], "refund vpn", asked, 10).lists
+        assert [found(ranked, "dense") for ranked in lists] == expected
+
+    index.write(contents("one", "two", "three"), [], [[point("three", category="c")]])
+    shard = edge_shard.load(tmp_path / index.version() / "shard")
+    assert CATEGORY_FIELD in shard.info().payload_schema
+    lists = index.search([1, 1, 1, 1], "refund vpn", asked, 10).lists
+    assert [found(ranked, "dense") for ranked in lists] == expected
+
+
+def test_filters_of_a_small_index_are_kept_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedded_index, "MAX_FILTERS", 2)
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS])
+    for category, expected in (
+        ("a", ["one", "one"]),
+        ("b", ["two"]),
+        ("c", []),
+        ("a", ["one"] * 2),
+    ):
+        (ranked,) = index.search([1, 1, 1, 1], "", [[(CATEGORY_FIELD, [category])]], 10).lists
+        assert found(ranked, "dense") == expected
+        assert len(index._opened().filters) <= 2
+
+
+def test_an_entry_whose_first_passage_is_lost_is_removed_all_the_same(tmp_path):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS[1:]])
+    index.write(contents("two"), ["one"], [])
+    (ranked,) = index.search([1, 1, 1, 1], "", [[]], 10).lists
+    assert found(ranked, "dense") == ["two"]
 
 
 READER = """
