@@ -30,8 +30,7 @@ def folder(tmp_path):
 
 
 def write_part(folder, server, part, parts=2, generation="new", **options):
-    index = QdrantIndex(server.url, collection_of("kb", generation), api_key=server.api_key)
-    one = GenerationPart(index, part, parts)
+    one = GenerationPart(server.url, "kb", generation, part, parts, api_key=server.api_key)
     with KnowledgeBase.open(folder, embedding=WordEmbeddings(), index=one, **options) as kb:
         return kb.sync()
 
@@ -64,7 +63,7 @@ def test_each_entry_falls_in_one_part():
     sizes = [sum(part_of(name, 4) == part for name in names) for part in (1, 2, 3, 4)]
     assert sum(sizes) == 1000 and min(sizes) > 200
     with pytest.raises(ValueError, match="there is no part 5/4: give 1/4 to 4/4"):
-        GenerationPart(QdrantIndex(":memory:", "kb"), 5, 4)
+        GenerationPart(":memory:", "kb", "g", 5, 4)
     with pytest.raises(ValueError, match="'a--b' cannot name a generation"):
         collection_of("kb", "a--b")
 
