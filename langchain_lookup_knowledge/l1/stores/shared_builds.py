@@ -12,6 +12,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_lookup_knowledge.errors import StoreError
 from langchain_lookup_knowledge.l1.stores import ownership
 from langchain_lookup_knowledge.l1.stores.fingerprints import check_fingerprint
+from langchain_lookup_knowledge.l1.stores.qdrant.builds import BUILDING, GENERATION
 from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex
 from langchain_lookup_knowledge.l1.stores.vector_index import Contents, Point
 from langchain_lookup_knowledge.text.wording import counted
@@ -26,7 +27,8 @@ def collection_of(name: str, generation: str) -> str:
     Raises:
         ValueError: the name of the generation cannot be used.
     """
-    if not generation or generation.strip("-") != generation or "--" in generation:
+    taken = generation == BUILDING or GENERATION.fullmatch(generation)
+    if not generation or taken or generation.strip("-") != generation or "--" in generation:
         raise ValueError(
             f"{generation!r} cannot name a generation: give letters and digits, such as 2026-12"
         )

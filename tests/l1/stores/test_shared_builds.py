@@ -64,8 +64,10 @@ def test_each_entry_falls_in_one_part():
     assert sum(sizes) == 1000 and min(sizes) > 200
     with pytest.raises(ValueError, match="there is no part 5/4: give 1/4 to 4/4"):
         GenerationPart(":memory:", "kb", "g", 5, 4)
-    with pytest.raises(ValueError, match="'a--b' cannot name a generation"):
-        collection_of("kb", "a--b")
+    assert collection_of("kb", "2026-12") == "kb--2026-12"
+    for name in ("a--b", "", "-a", "building", "20260101-000000-0000"):  # of syncs' own
+        with pytest.raises(ValueError, match=f"'{name}' cannot name a generation"):
+            collection_of("kb", name)
 
 
 def test_parts_are_made_live_together(folder, server, tmp_path):
