@@ -1,6 +1,6 @@
 """A collection created elsewhere, such as by `langchain_qdrant`; it is read but never written."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,6 @@ from langchain_lookup_knowledge.l1.stores.vector_index import (
     Contents,
     Fingerprint,
     PayloadFilter,
-    Point,
     Search,
     SearchResponse,
     group_by_filter,
@@ -107,14 +106,7 @@ class ExistingCollection:
     def lock(self) -> AbstractContextManager[None]:
         raise StoreError(self._refusal())
 
-    def write(
-        self,
-        contents: Contents,
-        removed: Iterable[str],
-        points: Iterable[Sequence[Point]],
-        *,
-        rebuild: bool = False,
-    ) -> None:
+    def write(self, *_: object, **__: object) -> None:
         raise StoreError(self._refusal())
 
     def _refusal(self) -> str:

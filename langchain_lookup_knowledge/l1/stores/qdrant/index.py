@@ -131,7 +131,7 @@ class QdrantIndex:
         self._lookers = ThreadPool()  # the client has no time limit for a single look
         self._next_look = 0.0
         self._caveat: str | None = None
-        self._payloads = KeptPayloads(MAX_PAYLOADS)
+        self.payloads = KeptPayloads(MAX_PAYLOADS)
 
     def __repr__(self) -> str:
         return f"QdrantIndex(collection={self.collection!r})"
@@ -286,7 +286,7 @@ class QdrantIndex:
             return version is not None and version[0] is not None and version == version_of(payload)
 
         read = partial(self.connection.stored, fields=SHOWN_FIELDS)
-        return self._payloads.of(point_ids, read, is_current)
+        return self.payloads.of(point_ids, read, is_current)
 
     def _found(self, requests: Sequence[Any]) -> list[Any]:
         try:
