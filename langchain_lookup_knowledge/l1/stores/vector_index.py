@@ -50,6 +50,10 @@ SHOWN_FIELDS = (
     ),
 )
 """Payload fields that are read to show a passage."""
+FOUND_FIELDS = (ENTRY_FIELD, DIGEST_FIELD, "metadata.fingerprint")
+"""Payload fields that a search on a server returns: which entry a passage is of, and what tells
+whether its payload has changed since it was last read.
+"""
 ATTRIBUTE_FIELD = "metadata.attributes"
 """What scopes ask for: the attributes that all entries of a passage share, the one that it is found
 in and those that it comes through.
