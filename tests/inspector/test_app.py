@@ -13,6 +13,7 @@ import sys
 from base64 import b64encode
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from html.parser import HTMLParser
 from urllib.parse import quote, urlencode
 
@@ -32,6 +33,7 @@ from parts.invocations import invocation
 from starlette.testclient import TestClient
 
 from langchain_lookup_knowledge import (
+    DocumentError,
     KnowledgeBase,
     SQLInvocationRecorder,
     create_lookup_knowledge_graph,
@@ -303,6 +305,34 @@ def test_a_fault_is_told_without_a_traceback(base, caplog):
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     assert any(record.exc_info for record in caplog.records)
     assert client.get("/lookup?id=i0002").status_code == 200
+    recorder.close()
+
+
+def test_the_health_page_shows_more_than_the_status_only_to_those_with_the_token(base):
+    recorder = SQLInvocationRecorder.in_file(base / ".lookup-knowledge/invocations.db")
+    look = partial(KnowledgeBase.open_read_only, base, index="from_settings", data_dir=None)
+    inspector = Inspector(History(recorder), look_kb=look)
+    client = TestClient(inspector.app(token="a secret"), base_url="http://127.0.0.1")
+    answer = client.get("/healthz")
+    status = answer.json()["status"]
+    assert (answer.status_code, list(answer.json())) == ({"ok": 200}.get(status, 503), ["status"])
+    told = client.get("/healthz", headers={"authorization": "Bearer a secret"}).json()
+    assert told["status"] == status
+    assert told["entries"] == len(list(base.rglob("*.md")))
+    assert client.get("/lookups").status_code == 401
+    recorder.close()
+
+
+@pytest.mark.parametrize("look", [None, "refused"])
+def test_the_health_page_without_a_knowledge_base(base, look):
+    def refused():
+        raise DocumentError("a path that is nobody's business")
+
+    recorder = SQLInvocationRecorder.in_file(base / ".lookup-knowledge/invocations.db")
+    inspector = Inspector(History(recorder), look_kb=refused if look else None)
+    answer = TestClient(inspector.app(), base_url="http://127.0.0.1").get("/healthz")
+    expected = (503, {"status": "degraded"}) if look else (200, {"status": "ok"})
+    assert (answer.status_code, answer.json()) == expected
     recorder.close()
 
 

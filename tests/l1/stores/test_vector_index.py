@@ -86,7 +86,9 @@ def index(request, tmp_path):
         made = QdrantIndex(
             REAL_SERVER, f"test-{uuid.uuid4().hex}", api_key=os.environ.get("QDRANT_API_KEY")
         )
-        request.addfinalizer(lambda: made.client.delete_collection(made.collection))
+        request.addfinalizer(
+            lambda: made.client.delete_collection(made.generation() or made.collection)
+        )
     yield made
     made.close()
 
@@ -483,6 +485,20 @@ def test_filters_of_a_small_index_are_kept_up_to_a_limit(tmp_path, monkeypatch):
         (ranked,) = index.search([1, 1, 1, 1], "", [[(CATEGORY_FIELD, [category])]], 10).lists
         assert found(ranked, "dense") == expected
         assert len(index._opened().filters) <= 2
+
+
+def test_a_write_serves_the_next_search_with_the_shard_that_it_opened(tmp_path, monkeypatch):
+    loads = []
+    real = edge_shard.load
+    monkeypatch.setattr(embedded_index, "load", lambda path: loads.append(path) or real(path))
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one"), [], [POINTS[:2]])
+    before = len(loads)
+    index.write(contents("one", "two"), [], [POINTS[2:]])
+    assert texts(index.search([0, 0, 1, 0], "vpn", [[]], 10))[0] == "vpn client"
+    assert len(loads) == before + 2  # to write, and to settle what was written
+    other = EmbeddedIndex(tmp_path)  # as another process
+    assert texts(other.search([0, 0, 1, 0], "vpn", [[]], 10))[0] == "vpn client"
 
 
 def test_an_entry_whose_first_passage_is_lost_is_removed_all_the_same(tmp_path):
