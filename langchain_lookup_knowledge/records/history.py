@@ -43,7 +43,7 @@ from langchain_lookup_knowledge.records.table import (
 from langchain_lookup_knowledge.types import L1_FAILED, Invocation
 
 PAGE_ROWS = 50
-DETAILED_ROWS = 2_000
+DETAILED_ROWS = 1_000
 """Number of newest lookups whose matches and terms are counted; counting parses their JSON."""
 BATCH = 500
 """Number of invocations read at a time."""

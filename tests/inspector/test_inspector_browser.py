@@ -22,6 +22,7 @@ PAGES = {
     "bare": "/lookup?id=i0003",
     "gaps": "/gaps",
     "try": "/try?query=refund+and+vpn",
+    "compare": "/try?query=refund+and+vpn&compare=yes&k_2=1&l1_2=off",
     "message": "/lookup?id=nothing",
 }
 
