@@ -2,13 +2,13 @@
 text to show is chosen later.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_lookup_knowledge.l1.fusion import ENTRY_WEIGHTS, PASSAGE_WEIGHTS, support
 from langchain_lookup_knowledge.lookup.filters import best_similarity
-from langchain_lookup_knowledge.text.search_terms import is_exact
+from langchain_lookup_knowledge.text.search_terms import is_exact, search_terms
 from langchain_lookup_knowledge.types import (
     Candidate,
     CandidatePassage,
@@ -138,6 +138,18 @@ def specific_entries(hints: Hints) -> list[str]:
     return [
         entry["entry_id"] for entry in hints["entries"] if not texts.isdisjoint(_declared(entry))
     ]
+
+
+def names_all(hints: Hints, entry_id: str, terms: Collection[str]) -> bool:
+    """Return whether the specific terms that an entry declares cover all terms of a query."""
+    declared = {
+        text for e in hints["entries"] if e["entry_id"] == entry_id for text in _declared(e)
+    }
+    names = (
+        t["text"] for t in hints["terms"] if t["specific"] and t["text"].casefold() in declared
+    )
+    covered = {term for name in names for term in search_terms(name)}
+    return bool(terms) and covered.issuperset(terms)
 
 
 def _declared(entry: HintEntry) -> set[str]:

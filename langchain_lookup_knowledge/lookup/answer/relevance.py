@@ -18,7 +18,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_lookup_knowledge.durable import read_json, write_durably
 from langchain_lookup_knowledge.l1.fusion import RARE, rarity
 from langchain_lookup_knowledge.l1.models.embeddings import DEFAULT_MODEL, identity
-from langchain_lookup_knowledge.lookup.answer.merging import FoundEntry, specific_entries
+from langchain_lookup_knowledge.lookup.answer.merging import FoundEntry, names_all, specific_entries
 from langchain_lookup_knowledge.text.search_terms import held_terms, is_exact, is_part, parts_of
 from langchain_lookup_knowledge.text.wording import NO_PASSAGE_HOLDS, shorten
 from langchain_lookup_knowledge.types import Hints, L1Status, Problem, Relevance, RelevanceLevel
@@ -144,7 +144,8 @@ def assess(
     """Return the relevance of the matches, judged by the first match.
 
     Only the dense similarity of the first match counts as semantic support. A first match that L1
-    did not find has the level "medium" if it declares a specific term of the query, else "low".
+    did not find has the level "medium" if it declares a specific term of the query, else "low". One
+    that L1 found is at least "medium" if its specific terms are all that the query asks for.
 
     Args:
         hints: the hints that L0 found.
@@ -169,6 +170,8 @@ def assess(
             "reason": f"keyword match alone: {keywords}; L1 {l1}{absent}",
         }
     level = bounded_by_exact_things(model.level(measured), first, frequencies)
+    if level == "low" and names_all(hints, first.entry_id, frequencies):
+        level = "medium"
     meaning = "found by words alone"
     if first.similarity is not None:
         meaning = f"similarity {first.similarity:.2f}"
