@@ -53,6 +53,23 @@ def test_the_level_is_the_models_and_only_the_similarity_supports_a_semantic_cla
     assert (relevance["level"], relevance["semantic_support"]) == (level, support)
 
 
+@pytest.mark.parametrize(
+    ("query", "entry", "level"),
+    [
+        ("kw-a.md", "a.md", "medium"),
+        ("kw-a.md refund", "a.md", "low"),
+        ("kw-a.md", "b.md", "low"),
+    ],
+)
+def test_an_entry_whose_specific_terms_are_the_whole_query_is_at_least_medium(query, entry, level):
+    terms = written_terms(query)
+    found = [first(0.1, entry_id=entry)]
+    given = hints("a.md")
+    assert judge(found, given, query=terms, counts=dict.fromkeys(terms, 3))["level"] == level
+    vague = hints("a.md", specific=False)
+    assert judge(found, vague, query=terms, counts=dict.fromkeys(terms, 3))["level"] == "low"
+
+
 @pytest.mark.parametrize(("similarity", "level"), [(None, "high"), (0.39, "high"), (0.4, "high")])
 def test_a_level_without_similarity_is_no_semantic_claim(similarity, level):
     relevance = judge([first(similarity)], model=RelevanceModel(3.0, {}))
