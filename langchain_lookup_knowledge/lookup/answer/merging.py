@@ -24,6 +24,8 @@ from langchain_lookup_knowledge.types import (
 HINT_WEIGHT = 0.4
 """Weight of the additional ranked list, which has the entries that a specific term hints at."""
 
+BEST_SHOWN = 3
+"""Number of passages, the best of all, whose entries are matches even if they rank lower."""
 WEAK = 0.35
 """Share of the best entry's score below which an entry is considered noise."""
 
@@ -58,9 +60,9 @@ def merge(
 ) -> list[FoundEntry]:
     """Return the best `limit` entries that L1 found, with the hints as an additional list.
 
-    Only entries that a specific term hints at gain weight. If there are several results, one of
-    them is such an entry. Neither rule applies after a filter was relaxed (`weigh_hints=False`),
-    because the hints have just proved misleading. Even then, hints get the weight that weak
+    The entries of the best passages are among them. Only entries that a specific term hints at gain
+    weight. If there are several results, one of them is such an entry. Neither of these two applies after a filter was relaxed
+    (`weigh_hints=False`), because the hints have just proved misleading. Even then, hints get the weight that weak
     similarities give up (see `fusion.rank`). For an entry that only L0 found, `passages` returns
     the passages that may be shown.
     """
@@ -74,7 +76,8 @@ def merge(
     for entry_id in specific:
         relative = hinted[entry_id]["score"] / hinted[specific[0]]["score"]
         scores[entry_id] = scores.get(entry_id, 0.0) + weight * relative
-    order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))[:limit]
+    order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))
+    order = _with_best_passages(order, candidates, limit)
     if weigh_hints and limit > 1 and specific and not set(specific) & set(order):
         order[-1] = specific[0]
     kept = [found[entry_id] for entry_id in order if entry_id in found]
@@ -86,6 +89,20 @@ def merge(
         else _hinted(hinted[i], None, scores[i], passages(i))
         for i in order
     ]
+
+
+def _with_best_passages(
+    order: Sequence[str], candidates: Sequence[Candidate], limit: int
+) -> list[str]:
+    """Return the first `limit` entries of an order, the last of them replaced by the entries of the
+    best passages that are missing; the first entry stays.
+    """
+    passages = [(p["score"], one["entry_id"]) for one in candidates for p in one["passages"]]
+    best = {entry_id for _, entry_id in sorted(passages, reverse=True)[:BEST_SHOWN]}
+    others = [entry_id for entry_id in order[1:limit] if entry_id not in best]
+    missing = [entry_id for entry_id in order[limit:] if entry_id in best][: len(others)]
+    replaced = others[len(others) - len(missing) :]
+    return [entry_id for entry_id in order[:limit] if entry_id not in replaced] + missing
 
 
 def holder_of_exact(candidates: Sequence[Candidate], kept: Sequence[Candidate]) -> str | None:
