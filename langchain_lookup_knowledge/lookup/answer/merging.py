@@ -61,10 +61,10 @@ def merge(
     """Return the best `limit` entries that L1 found, with the hints as an additional list.
 
     The entries of the best passages are among them. Only entries that a specific term hints at gain
-    weight. If there are several results, one of them is such an entry. Neither of these two applies after a filter was relaxed
-    (`weigh_hints=False`), because the hints have just proved misleading. Even then, hints get the weight that weak
-    similarities give up (see `fusion.rank`). For an entry that only L0 found, `passages` returns
-    the passages that may be shown.
+    weight. If there are several results, one of them is such an entry. The rules about hints do not
+    apply after a filter was relaxed (`weigh_hints=False`), because the hints have just proved
+    misleading. Even then, hints get the weight that weak similarities give up (see `fusion.rank`).
+    For an entry that only L0 found, `passages` returns the passages that may be shown.
     """
     hinted = {entry["entry_id"]: entry for entry in hints["entries"]}
     specific = specific_entries(hints)
@@ -98,7 +98,7 @@ def _with_best_passages(
     best passages that are missing; the first entry stays.
     """
     passages = [(p["score"], one["entry_id"]) for one in candidates for p in one["passages"]]
-    best = {entry_id for _, entry_id in sorted(passages, reverse=True)[:BEST_SHOWN]}
+    best = {entry_id for _, entry_id in sorted(passages, key=lambda one: -one[0])[:BEST_SHOWN]}
     others = [entry_id for entry_id in order[1:limit] if entry_id not in best]
     missing = [entry_id for entry_id in order[limit:] if entry_id in best][: len(others)]
     replaced = others[len(others) - len(missing) :]
