@@ -15,12 +15,13 @@ from langchain_lookup_knowledge.health import SyncHealth
 from langchain_lookup_knowledge.knowledge import Knowledge
 from langchain_lookup_knowledge.l0 import lints
 from langchain_lookup_knowledge.l1 import indexing
-from langchain_lookup_knowledge.l1.index_state import IndexState
+from langchain_lookup_knowledge.l1.index_state import Digests, IndexState
 from langchain_lookup_knowledge.l1.indexing import Indexer, SyncReport
 from langchain_lookup_knowledge.l1.models import embeddings, languages
 from langchain_lookup_knowledge.l1.saved_settings import Parts
 from langchain_lookup_knowledge.l1.search import L1Search
 from langchain_lookup_knowledge.l1.stores.fingerprints import check_fingerprint, is_older
+from langchain_lookup_knowledge.l1.stores.shared_builds import GenerationPart
 from langchain_lookup_knowledge.l1.stores.vector_index import INDEX_COMMAND, VectorIndex
 from langchain_lookup_knowledge.text.wording import counted
 from langchain_lookup_knowledge.types import Problem
@@ -74,6 +75,7 @@ class Syncing:
         self._read = read
         self._save_settings = save_settings
         self.state = IndexState()
+        self._digested = Digests()
         index = parts.index
         self.l1 = L1Search(
             index,
@@ -198,10 +200,18 @@ class Syncing:
         index, entries = self.l1.index, self.knowledge.entries
         if index is None:
             return SyncReport(len(entries), 0, 0, 0)
+        if isinstance(index, GenerationPart):
+            entries = {name: entry for name, entry in entries.items() if index.holds(name)}
 
         def write() -> SyncReport:
-            language = self.state.language
-            indexer = Indexer(index, self.l1.embedding, self._unfinished, self._id, language)
+            indexer = Indexer(
+                index,
+                self.l1.embedding,
+                self._unfinished,
+                self._id,
+                self.state.language,
+                self._digested,
+            )
             report = indexer.write(
                 entries,
                 rebuild=rebuild,
@@ -272,8 +282,7 @@ class Syncing:
             self._unembedded = contents.unembedded
 
     def _digests(self) -> dict[str, str]:
-        entries = self.knowledge.entries
-        return {entry_id: indexing.digest(entry) for entry_id, entry in entries.items()}
+        return self._digested.of(self.knowledge.entries)
 
     def health(self) -> SyncHealth:
         """Return the state of L1 and the index, as in `KnowledgeBase.health`."""

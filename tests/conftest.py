@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,12 +16,20 @@ import pytest
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
+from langchain_lookup_knowledge.l1.models.choice import as_embeddings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So a shell starts what it runs in the background; processes of the tests would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
     # Each index and database is flushed to disk when it is made: in memory that takes no time.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+DEFAULT_MODEL = as_embeddings(None)
+"""Kept, so that the tests of a process load it once, at its first use."""
 
 REFUNDS = """---
 title: Refunds
@@ -111,3 +120,13 @@ def indexed(folder: Path) -> Path:
     """Return the folder, indexed and closed: for processes that open it by themselves."""
     KnowledgeBase.open(folder, embedding=WordEmbeddings()).close()
     return folder
+
+
+@pytest.fixture(params=["stand-in", *(["real"] if os.environ.get("QDRANT_URL") else [])])
+def any_server(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The stand-in for a Qdrant server, and also a real server if `QDRANT_URL` names one."""
+    from parts.real_server import RealServer
+    from qdrant_server import QdrantServer
+
+    with RealServer() if request.param == "real" else QdrantServer() as running:
+        yield running

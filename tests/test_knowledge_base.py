@@ -690,6 +690,7 @@ def test_a_sync_says_that_it_is_under_way_and_that_it_failed(folder):
         assert lookup(kb, "refund")["l1"]["reason"] is None
 
 
+@pytest.mark.slow
 def test_syncs_of_several_threads_leave_the_index_in_step(folder, kb, monkeypatch):
     """Between reading the folder and writing the index there is time: that in which the index is
     asked what it holds.

@@ -154,6 +154,7 @@ def test_what_is_told_of_two_rankings(was, now, lines):
     assert list(format_changes(changes(before(*was), answer(*now)))) == lines
 
 
+@pytest.mark.slow
 def test_the_command_tells_changes_by_its_exit_status(tmp_path, capsys):
     folder = write_files(tmp_path / "kb", FILES)
     for query in ("install the vpn", "parental leave"):

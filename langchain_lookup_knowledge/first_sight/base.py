@@ -1,13 +1,14 @@
 """A knowledge base in a console and in a notebook."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from langchain_lookup_knowledge.first_sight.answer import Answer
 from langchain_lookup_knowledge.first_sight.tables import html_table
 from langchain_lookup_knowledge.health import Health
-from langchain_lookup_knowledge.types import Problem
+from langchain_lookup_knowledge.types import LookupResult, Problem
 
 CATEGORIES, PROBLEMS = 10, 5
 """Maximum number of categories, and of problems, in the table of a knowledge base."""
@@ -69,6 +70,24 @@ class FirstSight:
             or "none",
         }
         return html_table(f"Knowledge base {self.folder.name}", ("", ""), rows.items())
+
+    def show(self, result: LookupResult) -> Answer:
+        """Return the result of a lookup as an object that a notebook shows: each match with its
+        path, the reason for it, and its text, with the words of the query marked.
+
+        Args:
+            result: what the graph returns, or the artifact of the tool.
+
+        Raises:
+            ValueError: it is not such a result.
+        """
+        if not isinstance(result, Mapping) or "matches" not in result:
+            kind = type(result).__name__
+            raise ValueError(
+                f"show takes the result of a lookup, not {kind}: give it what the graph returns, "
+                "or the artifact of the tool's message"
+            )
+        return Answer(result)
 
     def __dir__(self) -> Iterable[str]:
         """List what users need."""

@@ -9,43 +9,51 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any, cast, get_args
+from typing import Any, get_args
 from urllib.parse import urlencode
 
 import jinja2
 from starlette.applications import Starlette
 
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
+from langchain_lookup_knowledge.health import Health
 from langchain_lookup_knowledge.inspector import charts, why
 from langchain_lookup_knowledge.inspector.evidence import ShownPassage, TodaysEntries
 from langchain_lookup_knowledge.inspector.gaps import (
+    GAP_ROWS,
     Gap,
+    Proof,
     QueryVectors,
     gaps_in,
     grouped,
-    suggestion,
+    missing_words,
+    proven,
 )
-from langchain_lookup_knowledge.inspector.texts import marked, shown
+from langchain_lookup_knowledge.inspector.texts import marked, shown, whole
+from langchain_lookup_knowledge.inspector.trying import (
+    OTHER,
+    Settings,
+    compared,
+    difference,
+    looked_up,
+    pairs,
+)
 from langchain_lookup_knowledge.inspector.web import Web
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
-from langchain_lookup_knowledge.lookup.graph import create_lookup_knowledge_graph
 from langchain_lookup_knowledge.records import feedback
 from langchain_lookup_knowledge.records.history import DETAILED_ROWS, History
 from langchain_lookup_knowledge.records.invocations import is_hashed
 from langchain_lookup_knowledge.records.rows import can_be_compared, readable_details
 from langchain_lookup_knowledge.records.selection import UNANSWERED, Selection
-from langchain_lookup_knowledge.replay import L1_SECONDS, format_changes, replay
+from langchain_lookup_knowledge.replay import format_changes, replay
 from langchain_lookup_knowledge.text.search_terms import search_terms
 from langchain_lookup_knowledge.types import (
     STEPS,
-    FilterMode,
     Invocation,
     L1Status,
-    LookupOptions,
     RecordedStatus,
     RelevanceLevel,
 )
@@ -100,6 +108,7 @@ class Inspector:
         )
         self._pages.filters |= {
             "shown": shown,
+            "whole": whole,
             "when": _when,
             "anchor": _anchor,
             "share": _share,
@@ -110,6 +119,7 @@ class Inspector:
             "owed": charts.owed,
             "bar": charts.bar,
             "title_of": why.title_of,
+            "missing_words": missing_words,
             "fills": charts.FILLS,
             "layers": LAYERS,
             "statuses": (*STATUSES, UNANSWERED),
@@ -160,14 +170,16 @@ class Inspector:
         feedback.mark_done(self.history.recorder, listed, done=done)
 
     def _gaps(self, selection: Selection) -> list[Gap]:
-        recorder, rows = self.history.recorder, self.history.lookups(selection, limit=DETAILED_ROWS)
+        recorder, rows = self.history.recorder, self.history.asked(selection, limit=GAP_ROWS)
         done, judged = feedback.done_at(recorder), feedback.judgments(recorder)
         return gaps_in(rows, done, judged, self.history.scope)
 
     def gaps(self, selection: Selection) -> dict[str, Any]:
         """Return the values of the gaps page.
 
-        `never` holds the entries that no lookup found; it is None without a knowledge base.
+        `groups` holds the proven gaps, the most certain first, and `doubtful` the queries whose
+        answers claim low relevance, but may be right. `never` holds the entries that no lookup
+        found; it is None without a knowledge base.
         """
         never, kb = None, self._today.kb()
         if kb is not None:
@@ -179,19 +191,16 @@ class Inspector:
             return None if kb is None else self._vectors.of(kb.embedding, queries)
 
         near = 1.0 if kb is None else kb.l1.medium_similarity
-        groups = grouped([gap for gap in gaps if not gap.closed], vectors, near)[:MAX_GROUPS]
-        newest = self.history.invocations([group[0].newest["id"] for group in groups])
-        details = {one["id"]: readable_details(one["retrieval_details"]) for one in newest}
+        read = proven([gap for gap in gaps if not gap.closed], self.history.invocations)
+        certain = [gap for gap in read if gap.proof is not Proof.NONE]
         return {
-            "groups": [
-                (group, *suggestion(group[0].query, details[group[0].newest["id"]]))
-                for group in groups
-                if group[0].newest["id"] in details
-            ],
+            "groups": grouped(certain, vectors, near)[:MAX_GROUPS],
+            "doubtful": [gap for gap in read if gap.proof is Proof.NONE],
             "closed": [gap for gap in gaps if gap.closed],
             "never": never,
             "terms": self.history.common_terms(selection),
             "filters": self.history.filters(selection),
+            "gap_rows": GAP_ROWS,
             "detailed_rows": DETAILED_ROWS,
         }
 
@@ -238,34 +247,32 @@ class Inspector:
     def tried(self, query: str, given: Mapping[str, str]) -> dict[str, Any]:
         """Look up a query in today's folder, without a record; return the values of its page.
 
+        With `compare`, it is looked up with two settings; `sides` has the values of both.
+
         Raises:
             ValueError: there is no knowledge base, or a setting cannot be used.
         """
-        names = ("k", "filter_mode", "l1", "scope_given", "filters")
-        fields = {"query": query, **{name: given.get(name, "").strip() for name in names}}
+        first, second = (Settings.of_form(given, ending) for ending in ("", OTHER))
+        compare, written = bool(given.get("compare")), given.get("scope_given", "").strip()
+        form = {"query": query, "scope_given": written, **first.fields(), **second.fields(OTHER)}
+        page = {"given": form, "compare": compare, "sides": []}
         if not query:
-            return {"given": fields, "result": False}
-        options = LookupOptions(
-            k=int(fields["k"]) if fields["k"].isdecimal() and len(fields["k"]) < 4 else 5,
-            filter_mode=cast(FilterMode, fields["filter_mode"] or "guarded"),
-            l1_enabled=fields["l1"] != "off",
-            l1_timeout=L1_SECONDS,
-            scope_fields=tuple(scope := dict(_pairs(fields["scope_given"], "scope"))),
-        )
-        filters: dict[str, list[str]] = {}
-        for name, value in _pairs(fields["filters"], "filters"):
-            filters.setdefault(name, []).append(value)
-        kept: list[Invocation] = []
+            return page
+        scope = dict(pairs(written, "scope"))
+        chosen = [first, second] if compare else [first]
         with self._lock:
             kb = self._current_kb()
             if kb is None:
                 raise ValueError("There is no knowledge base to ask: start the inspector with one.")
-            graph = create_lookup_knowledge_graph(
-                kb, record=_Kept(kept), options=options, drop_weak=True
-            )
-            graph.invoke({"query": query, "filters": filters}, {"configurable": scope})
-        (invocation,) = kept
-        return {**self.lookup(invocation), "given": fields, "result": True, "recorded": False}
+            found = [looked_up(kb, query, settings, scope) for settings in chosen]
+        sides = [
+            {**self.lookup(one), "recorded": False, "settings": str(settings)}
+            for one, settings in zip(found, chosen, strict=True)
+        ]
+        if not compare:
+            return {**page, **sides[0], "sides": sides}
+        entries = compared([side["details"] for side in sides])
+        return {**page, "sides": sides, "entries": entries, "difference": difference(entries)}
 
     def again(self, invocation: Invocation) -> list[str]:
         """Run a lookup again on today's folder and index; return one line per change."""
@@ -283,6 +290,16 @@ class Inspector:
         unfit = health["index"] in ("behind", "missing", "damaged")
         index = [f"The index is {health['index']}: {health['message']}"] if unfit else []
         return [*index, *format_changes(changed)]
+
+    def health(self) -> Health | None:
+        """Return the health of the knowledge base, which is opened for it, read-only, unless it is
+        open; None without one.
+
+        Raises:
+            LookupKnowledgeError: it cannot be opened.
+        """
+        kb = self._kb or self._today.knowledge_base()
+        return kb.health() if kb else None
 
     def _current_kb(self) -> KnowledgeBase | None:
         """Return the knowledge base, if any, synced with its folder.
@@ -335,26 +352,6 @@ class Inspector:
     def app(self, host: str = "127.0.0.1", token: str | None = None) -> Starlette:
         """Return the ASGI app; requests need a host name of `host` and the token, if any."""
         return Web(self).app(host, token)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """A recorder that keeps invocations in a list."""
-
-    invocations: list[Invocation]
-
-    def record(self, invocation: Invocation) -> None:
-        """Keep an invocation."""
-        self.invocations.append(invocation)
-
-
-def _pairs(written: str, what: str) -> Iterator[tuple[str, str]]:
-    """Yield the fields and values of `field=value, field=value`."""
-    for part in filter(str.strip, written.split(",")):
-        name, equals, value = part.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            raise ValueError(f"{what} takes FIELD=VALUE, such as category=billing")
-        yield name.strip(), value.strip()
 
 
 def _when(moment: str | datetime | None) -> str:

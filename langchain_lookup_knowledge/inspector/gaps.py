@@ -1,37 +1,71 @@
-"""What the folder lacks: recorded queries without a good match, grouped by what was asked."""
+"""What the folder lacks: recorded queries that its entries do not answer, as far as the records
+prove it; grouped by what was asked.
+"""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from typing import Any
 
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.inspector.texts import by_shared_terms
+from langchain_lookup_knowledge.inspector.why import matched_words
 from langchain_lookup_knowledge.l1.models import embeddings
 from langchain_lookup_knowledge.records.feedback import gap_key
 from langchain_lookup_knowledge.records.invocations import is_hashed
-from langchain_lookup_knowledge.records.rows import ANSWERED
-from langchain_lookup_knowledge.text.search_terms import is_part, written_terms
+from langchain_lookup_knowledge.records.rows import ANSWERED, moment_of, readable_details
+from langchain_lookup_knowledge.text.search_terms import (
+    is_exact,
+    is_part,
+    parts_of,
+    search_terms,
+    written_terms,
+)
+from langchain_lookup_knowledge.types import Invocation
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
 L1_ANSWERED = ("ok", "empty", "below_threshold")
 """Statuses of an L1 that took part; without it, a lookup says nothing about the folder."""
+GAP_ROWS = 5_000
+"""Number of newest lookups in which gaps are looked for."""
 MAX_QUERIES = 200
-"""Maximum number of queries that are grouped, the most frequent first."""
+"""Maximum number of queries whose records are read, the most frequent first."""
+WEAK_SCORE, WEAK_SCORE_BY_WORDS = 0.4, 0.25
+"""A first match that scores less is a weak one, and if it was found by words alone; the best score
+is 1 (benchmarks/gaps.py).
+"""
 MAX_SUGGESTED = 3
 """Maximum number of words that are suggested as keywords."""
 
 Vectors = Callable[[Sequence[str]], list[Sequence[float]] | None]
 
 
+class Proof(IntEnum):
+    """What shows that a query has no answer, the most certain first."""
+
+    WRONG = 0
+    """A person called the answer wrong."""
+    NOTHING = 1
+    """Nothing matched."""
+    EXACT = 2
+    """No passage holds a code, version or other exact thing of the query."""
+    WEAK = 3
+    """A rare word of the query is missing from what was shown, and the best match is a weak one."""
+    NONE = 4
+    """Nothing: the answer claims low relevance, but may be right."""
+
+
 @dataclass(slots=True)
 class Gap:
-    """A query without a good match: how often it was asked, and its newest lookup.
+    """A query that may have no answer: how often it was asked, and its newest lookup.
 
     `closed` says why it is no gap any more: "done" (marked by hand), or "found" (a later lookup has
     a good match); empty if it is still one. `wrong`: whether a person called its answer wrong.
+    Once the record of its newest lookup was read, `details` are those of the record, `unshown` are
+    the rare words that only passages hold that were not shown, and `proof` is what this proves.
     """
 
     query: str
@@ -40,11 +74,19 @@ class Gap:
     closed: str = ""
     wrong: bool = False
     scope: Mapping[str, str] = field(default_factory=dict)
+    proof: Proof = Proof.NONE
+    unshown: Sequence[str] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """The key under which it is marked as done, in its scope alone."""
         return gap_key(self.query, self.scope)
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The first match of its newest lookup, if there was any."""
+        return next(iter(self.details["matches"]), None)
 
 
 def gaps_in(
@@ -53,13 +95,13 @@ def gaps_in(
     judged: Mapping[str, bool],
     scope: Mapping[str, str],
 ) -> list[Gap]:
-    """Return the gaps among lookups, the most frequent first, open and closed.
+    """Return the queries of lookups that may be gaps, the most frequent first, open and closed.
 
-    A lookup is one if L1 took part and its relevance was low or none, or if a person called its
+    A lookup may be one if L1 took part and its relevance was low or none, or if a person called its
     answer wrong.
 
     Args:
-        rows: lookups, newest first.
+        rows: lookups, newest first, as `History.asked` returns them.
         done: when queries were marked as done, by the keys of their gaps.
         judged: whether people called answers right, by the ids of their lookups.
         scope: the scope of the rows; empty if they are of any.
@@ -78,7 +120,7 @@ def gaps_in(
         elif query not in gaps and took_part:
             found.add(query)
     for gap in gaps.values():
-        marked, asked = done.get(gap.key), gap.newest["created_at"]
+        marked, asked = done.get(gap.key), moment_of(gap.newest["moment"])
         if gap.query in found:
             gap.closed = "found"
         elif marked and asked and asked <= marked:
@@ -86,18 +128,77 @@ def gaps_in(
     return sorted(gaps.values(), key=lambda gap: (-gap.times, gap.query))
 
 
+def proven(
+    gaps: Sequence[Gap], records: Callable[[Sequence[str]], Sequence[Invocation]]
+) -> list[Gap]:
+    """Return the most frequent gaps with what their newest records prove, the most certain first;
+    of those without a proof, the ones with the weakest best matches first.
+
+    `records` returns the invocations with these ids; a gap without one is left out.
+    """
+    gaps = gaps[:MAX_QUERIES]
+    found = {record["id"]: record for record in records([gap.newest["id"] for gap in gaps])}
+    read = [gap for gap in gaps if gap.newest["id"] in found]
+    for gap in read:
+        record = found[gap.newest["id"]]
+        gap.details = readable_details(record["retrieval_details"])
+        gap.unshown = unshown_words(record["query"] or "", gap.details)
+        gap.proof = Proof.WRONG if gap.wrong else proof_in(gap.details, gap.unshown)
+    return sorted(read, key=_certainty)
+
+
+def _certainty(gap: Gap) -> tuple[float, float, int]:
+    score = (gap.best or {}).get("score") or 0.0
+    return gap.proof, score if gap.proof is Proof.NONE else 0.0, -gap.times
+
+
+def proof_in(details: Mapping[str, Any], unshown: Sequence[str]) -> Proof:
+    """Return what the details of a lookup of low relevance, or without a match, prove.
+
+    A word that was not shown (`unshown`, or one that is in no passage) may only be put otherwise in
+    the entries; it proves something if the best match is weak, too, and no declared term points at
+    it. An exact thing cannot be put otherwise.
+    """
+    if not details["matches"]:
+        return Proof.NOTHING
+    first, absent = details["matches"][0], absent_terms(details)
+    if any(not term.isalnum() and any(map(str.isdigit, term)) for term in absent):
+        return Proof.EXACT
+    weak = WEAK_SCORE_BY_WORDS if first["similarity"] is None else WEAK_SCORE
+    is_weak = first["score"] is not None and first["score"] < weak
+    if (absent or unshown) and is_weak and "L0" not in first["layers"]:
+        return Proof.WEAK
+    return Proof.NONE
+
+
+def absent_terms(details: Mapping[str, Any]) -> list[str]:
+    """Return the terms of a query that are in no passage; not the parts of exact things."""
+    absent = [term for term, number in details["rare"].items() if not number]
+    parts = parts_of(absent)
+    return [term for term in absent if term not in parts]
+
+
+def unshown_words(query: str, details: Mapping[str, Any]) -> list[str]:
+    """Return the rare words of a query, as written, that passages hold, but none that was shown."""
+    held = {word for match in details["matches"] for word in matched_words(match)}
+    shown = set(search_terms(" ".join(held)))
+    written = written_terms(query)
+    rare = (term for term, number in details["rare"].items() if number and not is_part(term))
+    return list(dict.fromkeys(written[term] for term in rare if term in written.keys() - shown))
+
+
 def grouped(gaps: Sequence[Gap], vectors: Vectors, near: float) -> list[list[Gap]]:
-    """Group gaps that ask for nearly the same thing; groups that were asked most come first.
+    """Group gaps that ask for nearly the same thing; the most certain groups come first, and of
+    these those that were asked most.
 
     A gap joins the group whose first gap is most similar, if the cosine is at least `near`. Without
     vectors, gaps that share a word are grouped. A query that is stored as a hash is never grouped.
     """
-    gaps = gaps[:MAX_QUERIES]
     readable = [gap for gap in gaps if not is_hashed(gap.query)]
     found = vectors([gap.query for gap in readable])
     groups = _by_words(readable) if found is None else _by_vectors(readable, found, near)
     groups += [[gap] for gap in gaps if is_hashed(gap.query)]
-    return sorted(groups, key=lambda group: -_times(group))
+    return sorted(groups, key=lambda group: (min(gap.proof for gap in group), -_times(group)))
 
 
 def _by_vectors(
@@ -131,21 +232,17 @@ def _by_words(gaps: Sequence[Gap]) -> list[list[Gap]]:
     return groups
 
 
-def suggestion(
-    query: str, details: Mapping[str, Any]
-) -> tuple[list[str], Mapping[str, Any] | None]:
-    """Return the words of a query that no passage holds, and the best match that it had, if any.
+def missing_words(gap: Gap) -> list[str]:
+    """Return the words of a query that no passage holds, as they are written; exact things first.
 
-    The words are good keywords if the match answers the query.
+    They are good keywords if the best match answers the query.
     """
-    written = written_terms(query)
-    missing = [
-        written[term]
-        for term, number in details["rare"].items()
-        if not number and len(written.get(term, "")) > 1 and not is_part(term)
-    ]
-    best = next(iter(details["matches"]), None)
-    return list(dict.fromkeys(missing))[:MAX_SUGGESTED], best
+    written = written_terms(gap.query)
+    absent = [term for term in absent_terms(gap.details) if not is_part(term)]
+    absent = sorted(
+        (t for t in absent if len(written.get(t, "")) > 1), key=lambda t: not is_exact(t)
+    )
+    return list(dict.fromkeys(written[term] for term in absent))[:MAX_SUGGESTED]
 
 
 class QueryVectors:

@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from langchain_lookup_knowledge.inspector.texts import shown
+from langchain_lookup_knowledge.inspector.texts import shown, whole
 from langchain_lookup_knowledge.lookup.answer.merging import WEAK
 from langchain_lookup_knowledge.text.search_terms import is_exact, parts_of, written_terms
 from langchain_lookup_knowledge.text.wording import NO_PASSAGE_HOLDS, counted
@@ -72,7 +72,7 @@ def _nothing(l1: Mapping[str, Any]) -> str:
 def title_of(item: Mapping[str, Any]) -> Markup:
     """Return the title of a match in bold, or its id if its title was not recorded."""
     name = item.get("title") or item["entry_id"]
-    return Markup("<strong><bdi>{}</bdi></strong>").format(shown(name, 120))
+    return Markup("<strong><bdi>{}</bdi></strong>").format(whole(shown(name, 120)))
 
 
 def _lines(match: Mapping[str, Any]) -> str:
@@ -115,9 +115,11 @@ def _by_meaning(
 ) -> list[Markup]:
     if match["similarity"] is None:
         return []
-    agrees = "meaning agrees at"
-    if details["relevance"].get("semantic_support") is False:
-        agrees = "its meaning comes nearest, though only at" if leads else "meaning agrees only at"
+    doubtful = details["relevance"]["level"] == "low"
+    if leads:
+        agrees = f"its meaning comes nearest, {'though only ' if doubtful else ''}at"
+    else:
+        agrees = f"meaning agrees {'only ' if doubtful else ''}at"
     return [Markup("{} {:.2f}").format(agrees, match["similarity"])]
 
 
@@ -162,7 +164,9 @@ def _declared(details: Mapping[str, Any], match: Mapping[str, Any]) -> dict[str,
     terms = {(term["field"], term["text"]): term for term in details["l0_hints"]["terms"]}
     names = {"title": "its title", "keywords": "its keyword", "entities": "its entity"}
     found = {}
-    for matched in match["matched"]:
+    title = match.get("title", "")
+    by_title = [{"field": "title", "text": title}] if ("title", title) in terms else []
+    for matched in [*by_title, *match["matched"]]:
         if name := names.get(matched["field"]):
             term = terms.get((matched["field"], matched["text"]))
             number = int(term["document_frequency"]) if term and term["specific"] else 0
@@ -174,6 +178,7 @@ def _declared(details: Mapping[str, Any], match: Mapping[str, Any]) -> dict[str,
 def _by_hints(declared: Mapping[str, str], match: Mapping[str, Any]) -> list[Markup]:
     """Return which declared terms of the match the query names."""
     texts = {matched["text"].casefold(): matched["text"] for matched in match["matched"]}
+    texts.setdefault(match.get("title", "").casefold(), match.get("title", ""))
     said = [
         Markup("the query names {}, {}").format(_quoted([texts[term]]), what)
         for term, what in list(declared.items())[:2]
@@ -228,7 +233,7 @@ def filter_sentence(invocation: Invocation, details: Mapping[str, Any]) -> Marku
     naming = _texts(term for term in hints["terms"] if choice["category"] in term["domains"])
     because = _quoted(naming) if naming else Markup("the query")
     names = "names" if len(naming) < 2 else "name"
-    if invocation["l1_status"] in L1_FAILED:
+    if invocation["l1_status"] in (*L1_FAILED, "disabled"):
         return Markup(
             "{} {} the category {}, but vector search did not take part, so nothing was filtered."
         ).format(because, names, category)

@@ -5,27 +5,18 @@ which terms are rare enough to be trusted: these are called *specific* and may n
 a filter uses.
 """
 
-import copy
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from itertools import chain
 from typing import NamedTuple
 
-from langchain_lookup_knowledge.l0.matcher import (
-    MAX_COMPARISONS,
-    Matcher,
-    Occurrence,
-    Term,
-    is_letter,
-)
+from langchain_lookup_knowledge.l0.matcher import Occurrence, Term
 from langchain_lookup_knowledge.l0.occurrences import in_query, through_glossary
-from langchain_lookup_knowledge.l0.spelling import Spelling
-from langchain_lookup_knowledge.l0.terms import is_generic, is_worth_matching
-from langchain_lookup_knowledge.reading.entry import Entry, category_key
-from langchain_lookup_knowledge.text.tokens import Tokens, cut, plain, unaccented, variants
-from langchain_lookup_knowledge.text.words import COMMON_WORDS
+from langchain_lookup_knowledge.l0.term_index import TermIndex
+from langchain_lookup_knowledge.l0.terms import is_worth_matching
+from langchain_lookup_knowledge.reading.entry import Entry
+from langchain_lookup_knowledge.text.tokens import cut
 from langchain_lookup_knowledge.types import (
     Field,
     GlossaryJoin,
@@ -76,102 +67,29 @@ class HintIndex:
     """
 
     def __init__(self, entries: Iterable[Entry], *, case_sensitive: Iterable[str] = ()) -> None:
-        self._case_sensitive = frozenset(case_sensitive)
-        self._read(entries)
-        for entry in self.entries.values():
-            self._count(entry, 1)
+        self._set(TermIndex(entries, case_sensitive))
 
-    def _read(self, entries: Iterable[Entry]) -> None:
-        self.entries = {entry.entry_id: entry for entry in entries}
-        self.matcher = Matcher()
-        known: dict[tuple[Field, str], Term | None] = {}
-        for entry in self.entries.values():
-            self._declare(entry, known)
-        self._finish()
-
-    def rebuilt(self, entries: Iterable[Entry]) -> "HintIndex":
-        """Build an index of the given entries from scratch, with the same settings."""
-        return HintIndex(entries, case_sensitive=self._case_sensitive)
-
-    @classmethod
-    def restored(
-        cls, entries: Iterable[Entry], matcher: Matcher, case_sensitive: Iterable[str]
-    ) -> "HintIndex":
-        """Return the index of these entries; `matcher` has their terms, with their counts."""
-        index = cls([], case_sensitive=case_sensitive)
-        index.entries = {entry.entry_id: entry for entry in entries}
-        index.matcher = matcher
-        index._finish()
-        return index
-
-    def updated(self, entries: Iterable[Entry]) -> "HintIndex":
-        """Return an index of the given entries; unchanged texts are scanned only for new terms.
-
-        All terms are declared again, which is cheap; counts of unchanged terms are reused.
-        """
-        after = {entry.entry_id: entry for entry in entries}
-        if list(after.values()) == list(self.entries.values()):
-            return self
-        gone = [entry for entry in self.entries.values() if after.get(entry.entry_id) != entry]
-        come = [entry for entry in after.values() if self.entries.get(entry.entry_id) != entry]
-        if len(gone) + len(come) > len(after) // 4:
-            return self.rebuilt(after.values())
-        index = copy.copy(self)
-        index._read(after.values())
-        known, fresh = {term.found_as: term for term in self.matcher.terms()}, []
-        for term in index.matcher.terms():
-            before = known.get(term.found_as)
-            if before is None or before.categories != term.categories:
-                fresh.append(term)
-            else:
-                term.document_frequency, term.inside = before.document_frequency, before.inside
-        for changed, change in ((gone, -1), (come, 1)):
-            for entry in changed:
-                index._count(entry, change)
-        if fresh:
-            index._recount(fresh)
-        return index
-
-    def _finish(self) -> None:
-        """Derive everything that depends on all declarations together."""
-        combinations: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._names: dict[str, str] = {}
-        for entry in self.entries.values():
-            for category in entry.categories:
-                self._names.setdefault(category_key(category), category)
-        named = {i: names for i, e in self.entries.items() if (names := self._categories(e))}
-        for term in self.matcher.terms():
-            held = [named[entry_id] for entry_id in term.entries if entry_id in named]
-            categories = tuple(dict.fromkeys(chain.from_iterable(held)))
-            term.categorized = len(held)
-            term.categories = combinations.setdefault(categories, categories)
+    def _set(self, terms: TermIndex) -> None:
+        self.terms, self.entries, self.matcher = terms, terms.entries, terms.matcher
         self.max_document_frequency = min(
             MAX_LISTED, max(3, math.ceil(SPECIFIC_SHARE * len(self.entries)))
         )
-        self._spelling = Spelling(self.matcher.words)
 
-    def _categories(self, entry: Entry) -> list[str]:
-        """Return an entry's categories, each as it was first spelled in the knowledge base."""
-        return [self._names.get(category_key(category), category) for category in entry.categories]
+    @classmethod
+    def of(cls, terms: TermIndex) -> "HintIndex":
+        """Return the index of these terms."""
+        index = cls.__new__(cls)
+        index._set(terms)
+        return index
 
-    def _recount(self, terms: Sequence[Term]) -> None:
-        """Recount the entries that contain these terms.
+    def rebuilt(self, entries: Iterable[Entry]) -> "HintIndex":
+        """Build an index of the given entries from scratch, with the same settings."""
+        return HintIndex.of(self.terms.rebuilt(entries))
 
-        Only texts that may contain one of their words are cut into tokens.
-        """
-        wanted = {id(term) for term in terms}
-        matcher = Matcher()
-        for keys, bucket in self.matcher.forms.items():
-            for form in bucket:
-                if id(form.term) in wanted:
-                    matcher.add(keys, form)
-        for term in terms:
-            term.document_frequency = term.inside = 0
-        stems = {keys[0][:-1] if len(keys[0]) > 3 else keys[0] for keys in matcher.forms}
-        for entry in self.entries.values():
-            written = unaccented(plain(f"{entry.text}\n{entry.declared_text}").casefold())
-            if any(stem in written for stem in stems):
-                self._count(entry, 1, matcher)
+    def updated(self, entries: Iterable[Entry]) -> "HintIndex":
+        """Return an index of the given entries; only those that changed are read again."""
+        terms = self.terms.updated(entries)
+        return self if terms is self.terms else HintIndex.of(terms)
 
     @property
     def problems(self) -> list[Problem]:
@@ -199,57 +117,11 @@ class HintIndex:
         """
         limit = max(self.max_document_frequency, share * len(self.entries))
         common = [
-            CommonKeyword(term.text, term.entries[0], term.document_frequency)
+            CommonKeyword(term.text, term.entries[0], frequency)
             for term in self.matcher.terms()
-            if term.field == "keywords" and term.document_frequency > limit
+            if term.field == "keywords" and (frequency := self.terms.frequency(term)) > limit
         ]
         return sorted(common, key=lambda keyword: (-keyword.document_frequency, keyword.text))
-
-    def _declare(self, entry: Entry, known: dict[tuple[Field, str], Term | None]) -> None:
-        """Add the terms of an entry; `known` has the terms of the texts that were declared before,
-        None for those that are not worth matching.
-        """
-        for named in entry.declared():
-            if named not in known:
-                known[named] = self._declared(*named)
-            term = known[named]
-            if term and entry.entry_id not in term.entries[-1:]:
-                term.entries.append(entry.entry_id)
-
-    def _declared(self, field: Field, text: str) -> Term | None:
-        tokens = cut(text)
-        if not is_worth_matching(tokens) or (field == "title" and is_generic(text)):
-            return None
-        term = Term(tokens.text, field, self._is_cased(tokens), [])
-        known = self.matcher.declare(term, tokens)
-        if known is term:
-            for number, variant in enumerate(variants(tokens)):
-                if self.matcher.declare(term, variant) is term:
-                    term.variants |= 1 << number
-        return known
-
-    def _is_cased(self, tokens: Tokens) -> bool:
-        """Return whether a term matches only in its exact case.
-
-        True for `case_sensitive` terms, single letters, and common words in capitalized or
-        all-capital form.
-        """
-        word = tokens.text.strip()
-        if word in self._case_sensitive or is_letter(word):
-            return True
-        return (
-            len(tokens) == 1 and word.lower() in COMMON_WORDS and (word.isupper() or word.istitle())
-        )
-
-    def _count(self, entry: Entry, change: int, matcher: Matcher | None = None) -> None:
-        """Add `change` to the document frequency of each term that appears in the entry."""
-        text = " .\n".join((*(text for _, text in entry.declared()), entry.text))
-        here = set(self._categories(entry))
-        seen: set[int] = set()
-        for found in (matcher or self.matcher).scan(cut(text), skip=seen, limit=MAX_COMPARISONS):
-            seen.add(id(found.term))
-            found.term.document_frequency += change
-            found.term.inside += change * (not here.isdisjoint(found.term.categories))
 
     def hints(
         self,
@@ -263,7 +135,7 @@ class HintIndex:
         forms come last and name no domain. `only`: entries to which the terms, domains and entries
         in the result are limited; frequencies still count all entries.
         """
-        own = _found_in(in_query(query, self.matcher, self._spelling), only)
+        own = _found_in(in_query(query, self.matcher, self.terms.spelling), only)
         known = {id(match.term) for match in own}
         joined = _found_in(through_glossary(query, joins, self.matcher), only)
         joined = [match for match in joined if id(match.term) not in known]
@@ -294,13 +166,13 @@ class HintIndex:
         domains, why = self._domains(term) if specific else ([], "")
         if only is not None and domains:
             declared = (self.entries[entry_id] for entry_id in term.entries if entry_id in only)
-            domains = _unique(name for entry in declared for name in self._categories(entry))
+            domains = _unique(name for entry in declared for name in self.terms.categories(entry))
         return {
             "text": term.text,
             "field": term.field,
             "span": [match.start, match.end],
             "kind": match.kind,
-            "document_frequency": term.document_frequency,
+            "document_frequency": self.terms.frequency(term),
             "specific": specific,
             "domains": domains,
             "reason": reason + why,
@@ -320,13 +192,13 @@ class HintIndex:
 
     def _specificity(self, match: Occurrence, *, shouting: bool) -> tuple[bool, str]:
         """Return whether a term is specific (rare enough to be trusted), and the reason."""
-        term = match.term
-        frequency = f"appears in {term.document_frequency} of {len(self.entries)} entries"
+        term, count = match.term, self.terms.frequency(match.term)
+        frequency = f"appears in {count} of {len(self.entries)} entries"
         if match.kind == "typo":
             return False, "one letter differs"
         if term.cased and shouting:
             return False, "the query is all capitals, so this may be a name or a common word"
-        if term.document_frequency > self.max_document_frequency:
+        if count > self.max_document_frequency:
             return False, f"common: {frequency}, more than {self.max_document_frequency}"
         return True, frequency
 
@@ -339,8 +211,9 @@ class HintIndex:
         """
         if not term.categories:
             return [], "; its entries have no category"
-        if 2 * (term.inside + term.categorized) < term.document_frequency + len(term.entries):
-            return [], f"; only {term.inside} of them in the category it would name"
+        frequency, inside = self.terms.counts(term)
+        if 2 * (inside + term.categorized) < frequency + len(term.entries):
+            return [], f"; only {inside} of them in the category it would name"
         return list(term.categories), ""
 
     def _hinted_entries(
@@ -362,7 +235,7 @@ class HintIndex:
             if len(declaring) > MAX_LISTED and scores:
                 wanted = term.field, term.text.casefold()
                 listed = [entry_id for entry_id in scores if wanted in folded(entry_id)]
-            rarity = math.log1p(len(self.entries) / max(1, term.document_frequency))
+            rarity = math.log1p(len(self.entries) / max(1, self.terms.frequency(term)))
             weight = rarity * _KIND_WEIGHTS.get(match.kind, 1)
             for entry_id in listed:
                 scores[entry_id] += weight

@@ -8,7 +8,7 @@ the symbols that belong to the term, the gaps between its words, and, if the ter
 word, its case.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -47,7 +47,7 @@ class Term:
     declare it; `categorized`: how many of them have a category; `categories`: the categories they
     have. `document_frequency`: the number of entries that contain the term anywhere in their text;
     `inside`: how many of these are in one of `categories`. `variants`: one bit for each alternative
-    tokenization that no earlier term had.
+    tokenization that no earlier term had; `lost`: the keys of the others.
     """
 
     text: str
@@ -59,6 +59,7 @@ class Term:
     document_frequency: int = 0
     inside: int = 0
     variants: int = 0
+    lost: tuple[tuple[str, ...], ...] = ()
 
     @property
     def found_as(self) -> tuple[Field, str, int]:
@@ -196,14 +197,39 @@ class Matcher:
     """Forms under their token keys: a scan looks up a few keys per token, however many forms exist.
 
     A scan first finds the few tokens that can begin a form. `words` holds every key of every form;
-    its value is true if the key alone is a form. `_lengths` maps the first two keys of longer forms
+    its value is true if the key alone is a form. `lost` holds the terms that lack a form because an
+    earlier term has it, under its keys. `_lengths` maps the first two keys of longer forms
     to the numbers of keys that these forms have.
     """
 
     def __init__(self) -> None:
         self.forms: dict[tuple[str, ...], list[Form]] = {}
         self.words: dict[str, bool] = {}
+        self.lost: dict[tuple[str, ...], list[Term]] = {}
         self._lengths: dict[tuple[str, ...], tuple[int, ...]] = {}
+
+    def without(self, keys: Collection[tuple[str, ...]]) -> "Matcher":
+        """Return a copy without the forms under these keys; `words` is right after `forget`."""
+        other = Matcher()
+        other.forms = {**self.forms}
+        other.lost = {**self.lost}
+        for one in keys:
+            other.forms.pop(one, None)
+            other.lost.pop(one, None)
+            if len(one) == 1 and one[0] in self.words:
+                other.words[one[0]] = False
+        other.words = {**self.words, **other.words}
+        other._lengths = {**self._lengths}
+        return other
+
+    def forget(self, words: Collection[str]) -> set[str]:
+        """Remove those of these words that no form has any more, and return them."""
+        left = set(words)
+        for keys in self.forms if left else ():
+            left.difference_update(keys)
+        for word in left:
+            self.words.pop(word, None)
+        return left
 
     def terms(self) -> list[Term]:
         """Return each term once."""
@@ -254,7 +280,7 @@ class Matcher:
             if left < 0:
                 return
             lengths = self._lengths.get(keys[first : first + 2], ())
-            for length in (*lengths, 1) if self.words[key] else lengths:
+            for length in (*lengths, 1) if self.words.get(key) else lengths:
                 if first + length > len(keys):
                     continue
                 bucket = self.forms.get(keys[first : first + length], ())

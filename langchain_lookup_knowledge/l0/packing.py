@@ -9,6 +9,7 @@ from langchain_lookup_knowledge.l0.glossary import HouseWords
 from langchain_lookup_knowledge.l0.hints import HintIndex
 from langchain_lookup_knowledge.l0.matcher import Form, Matcher, Term
 from langchain_lookup_knowledge.l0.metadata_search import WordCounts
+from langchain_lookup_knowledge.l0.term_index import TermIndex
 from langchain_lookup_knowledge.reading.entry import Entry
 from langchain_lookup_knowledge.reading.glossary_file import GlossaryTerm
 
@@ -28,7 +29,7 @@ def packed_hints(index: HintIndex) -> Iterator[list[Any]]:
             number = numbers.get(id(term))
             if number is None:
                 numbers[id(term)] = len(numbers)
-                packed: Any = _packed_term(form.term, places)
+                packed: Any = _packed_term(form.term, index.terms.counts(form.term), places)
             else:
                 packed = number
             exact = None if form.exact == keys else form.exact
@@ -40,10 +41,9 @@ def packed_hints(index: HintIndex) -> Iterator[list[Any]]:
     yield block
 
 
-def _packed_term(term: Term, places: Mapping[str, int]) -> list[Any]:
+def _packed_term(term: Term, counts: tuple[int, int], places: Mapping[str, int]) -> list[Any]:
     entries = [places[entry_id] for entry_id in term.entries]
-    counts = [term.document_frequency, term.inside, term.variants]
-    return [term.text, term.field, term.cased, entries, *counts]
+    return [term.text, term.field, term.cased, entries, *counts, term.variants, term.lost]
 
 
 def unpacked_hints(
@@ -59,14 +59,16 @@ def unpacked_hints(
                 if isinstance(packed, int):
                     term = terms[packed]
                 else:
-                    text, field, cased, held, frequency, inside, variants = packed
+                    text, field, cased, held, frequency, inside, variants, lost = packed
                     term = Term(text, field, cased, [ids[place] for place in held])
                     term.document_frequency, term.inside = frequency, inside
-                    term.variants = variants
+                    term.variants, term.lost = variants, tuple([tuple(one) for one in lost])
+                    for one in term.lost:
+                        matcher.lost.setdefault(one, []).append(term)
                     terms.append(term)
                 same = keys if exact is None else tuple(exact)
                 matcher.add(keys, Form(term, same, tuple(gaps), before, after))
-    return HintIndex.restored(entries, matcher, case_sensitive)
+    return HintIndex.of(TermIndex(entries, case_sensitive, matcher))
 
 
 def packed_words(words: HouseWords) -> list[Any]:

@@ -21,11 +21,32 @@ class Spelling:
     def __init__(self, words: Iterable[str]) -> None:
         self._heads: dict[int, dict[str, list[str]]] = defaultdict(dict)
         self._tails: dict[int, dict[str, list[str]]] = defaultdict(dict)
-        for word in words:
-            if len(word) >= MIN_TYPO_LETTERS and word.isalpha():
+        for word in filter(_is_correctable, words):
+            middle = len(word) // 2
+            self._heads[len(word)].setdefault(word[:middle], []).append(word)
+            self._tails[len(word)].setdefault(word[middle:], []).append(word)
+
+    def updated(self, come: Iterable[str], gone: Iterable[str]) -> "Spelling":
+        """Return a copy with some more words, and without others."""
+        come, gone = list(filter(_is_correctable, come)), list(filter(_is_correctable, gone))
+        if not come and not gone:
+            return self
+        other = Spelling(())
+        other._heads.update(self._heads)
+        other._tails.update(self._tails)
+        for length in {len(word) for word in (*come, *gone)}:
+            other._heads[length] = {**other._heads[length]}
+            other._tails[length] = {**other._tails[length]}
+        for change, words in ((1, come), (-1, gone)):
+            for word in words:
                 middle = len(word) // 2
-                self._heads[len(word)].setdefault(word[:middle], []).append(word)
-                self._tails[len(word)].setdefault(word[middle:], []).append(word)
+                for halves, half in (
+                    (other._heads[len(word)], word[:middle]),
+                    (other._tails[len(word)], word[middle:]),
+                ):
+                    others = [one for one in halves.get(half, ()) if one != word]
+                    halves[half] = [*others, word] if change > 0 else others
+        return other
 
     def near(self, word: str) -> list[str]:
         """Return words one edit away: one letter replaced, missing or added, or two swapped."""
@@ -45,3 +66,7 @@ class Spelling:
                         other for other in listed if OSA.distance(word, other, score_cutoff=1) <= 1
                     )
         return sorted(found - {word})[:MAX_CORRECTIONS] if found else []
+
+
+def _is_correctable(word: str) -> bool:
+    return len(word) >= MIN_TYPO_LETTERS and word.isalpha()

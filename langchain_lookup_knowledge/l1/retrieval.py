@@ -105,7 +105,7 @@ class Retrieval:
         searched by meaning alone. It is recognized by the brand (fingerprint hash) of the passages
         it returns. Another process may replace the index between two searches.
         """
-        dimensions = len(vector) if vector else self._dimensions()
+        dimensions = self._dimensions(vector)
         ours = None if self.index.read_only else brand(fingerprint(self.embedding, dimensions))
         for _ in range(MAX_INDEXES):
             older = self.state.older
@@ -121,6 +121,8 @@ class Retrieval:
         compared = None if older or self.index.read_only else request.entries
         sound, foreign, differing = self.verifier.verify(stored, older or ours, compared)
         if foreign:
+            if not vector and self._has_other_dimensions(dimensions):
+                return self.search(request, vector)
             self._diagnose(dimensions)
         if not differing <= self.state.differing:
             self.state.differing |= differing
@@ -178,9 +180,20 @@ class Retrieval:
         shown = {i for ranking in rankings for i in point_ids(ranking.chosen)}
         return rankings, response.payloads(shown), response.caveat
 
-    def _dimensions(self) -> int:
-        found = self.index.fingerprint()
-        return int(found["dimensions"]) if found else 0
+    def _dimensions(self, vector: Sequence[float] | None) -> int:
+        """Return the vector size of the model: that of a vector, or else as it was seen last; the
+        index is asked only if none was seen yet.
+        """
+        if vector:
+            self.state.dimensions = len(vector)
+        elif not self.state.dimensions and (found := self.index.fingerprint()):
+            self.state.dimensions = int(found["dimensions"])
+        return self.state.dimensions
+
+    def _has_other_dimensions(self, known: int) -> bool:
+        """Ask the index for its vector size again; another process may have replaced it."""
+        self.state.dimensions = 0
+        return self._dimensions(None) != known
 
     def _response(
         self, request: L1Request, vector: Sequence[float] | None, words: str
@@ -198,7 +211,7 @@ class Retrieval:
         except IndexMissingError as error:
             raise IndexMissingError(self.state.failure or str(error)) from error
         except StoreError:
-            self._diagnose(len(vector) if vector else self._dimensions())
+            self._diagnose(self._dimensions(vector))
             raise
 
     def _diagnose(self, dimensions: int) -> None:

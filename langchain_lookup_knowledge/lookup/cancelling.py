@@ -1,13 +1,18 @@
 """Lookups that end before their last step: cancelled in a node or between two, or not read on."""
 
 import asyncio
-import threading
+import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from contextvars import Context, copy_context
+from threading import Thread
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
+
+from langchain_lookup_knowledge.errors import unexpected
+
+logger = logging.getLogger("langchain_lookup_knowledge")
 
 CANCELS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 """What ends a lookup from outside. `GeneratorExit`: its stream is not read to the end."""
@@ -43,8 +48,9 @@ class LookupRun:
         self._state, self.config, self._context = state, config, copy_context()
         self._is_recorded = is_recorded
 
-    def cancelled(self, reason: BaseException) -> threading.Thread | None:
-        """Start to record the cancelled run, if there is something to record.
+    def cancelled(self, reason: BaseException) -> Thread | None:
+        """Start to record the cancelled run, if there is something to record; return the thread
+        that does it if the caller should wait for it.
 
         A thread does it: a closed event loop takes no work, and the garbage collector may close a
         stream while this thread writes another row.
@@ -52,14 +58,21 @@ class LookupRun:
         if self._is_recorded or not isinstance(self._state, Mapping):
             return None
         context = self._context or copy_context()
-        thread = threading.Thread(target=context.run, args=(self._recorded,))
-        with suppress(RuntimeError):  # the process ends
+        thread = Thread(target=context.run, args=(self._recorded,))
+        try:
             thread.start()
+        except RuntimeError:  # the process ends
+            return None
         return None if isinstance(reason, GeneratorExit) else thread
 
     def _recorded(self) -> None:
-        with suppress(*CANCELS):  # the lookup ends by its own
+        try:
             self._record(self._state, self.config)
+        except (*CANCELS, GraphBubbleUp):  # of a host's recorder: the lookup is cancelled already
+            pass
+        except Exception as error:
+            logger.debug("the cancelled lookup was not recorded", exc_info=True)
+            logger.error("the cancelled lookup was not recorded: %s", unexpected(error))
 
 
 def note(state: Any, config: RunnableConfig, *, is_recorded: bool = False) -> None:

@@ -43,7 +43,7 @@ from langchain_lookup_knowledge.records.table import (
 from langchain_lookup_knowledge.types import L1_FAILED, Invocation
 
 PAGE_ROWS = 50
-DETAILED_ROWS = 10_000
+DETAILED_ROWS = 2_000
 """Number of newest lookups whose matches and terms are counted; counting parses their JSON."""
 BATCH = 500
 """Number of invocations read at a time."""
@@ -188,6 +188,18 @@ class History:
             }
             for row in self._dicts(chosen)
         ]
+
+    def asked(self, selection: Selection, *, limit: int) -> list[dict[str, Any]]:
+        """Return what the newest selected lookups asked and how they went, newest first.
+
+        Each has `id`, `short_query` (cut to `SHOWN_CHARS`), `moment` (its time as text), `status`,
+        `l1_status` and `level`. In SQLite, an index alone is read.
+        """
+        names = ("id", "short_query", "moment", "status", "l1_status", "level")
+        facts = self._facts(selection, "created_at", *names, materialized=False).c
+        chosen = sa.select(*(facts[name] for name in names))
+        chosen = chosen.order_by(facts.created_at.desc(), facts.id.desc()).limit(limit)
+        return [dict(zip(names, map(text_of, row), strict=True)) for row in self._rows(chosen)]
 
     def _place(self, invocation_id: str) -> list[Any]:
         """Return a list with the stored time of a lookup; empty if the time is unreadable."""

@@ -89,17 +89,21 @@ def sqlite_detail(path: str) -> str:
 
 
 facts_index = sa.Index(
-    "ix_tool_invocation_details",
+    "ix_tool_invocation_listed",
     *(
         _columns[name]
         for name in ("created_at", "status", "retrieval_layer", "l1_status", "duration_ms")
     ),
     *(sa.text(sqlite_detail(path)) for path in DETAIL_FACTS.values()),
+    _columns["query"],
+    _columns["id"],
 ).ddl_if(dialect="sqlite")
-"""An index with all columns of an overview, so that SQLite need not read the details.
+"""An index with all columns of an overview, and those that a search of queries and the gaps need,
+so that SQLite need not read the details.
 
 PostgreSQL cannot use index-only scans for expressions, so it does not get this index.
 """
+_FORMER_INDEXES = ("ix_tool_invocation_facts", "ix_tool_invocation_details")
 _inserts: dict[str, Any] = {
     name: dialect.insert(tool_invocation).on_conflict_do_nothing(index_elements=["id"])
     for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
@@ -170,11 +174,17 @@ def _add_first_columns(connection: sa.Connection) -> list[str]:
 
 
 def _index_facts(connection: sa.Connection) -> list[str]:
-    """Replace SQLite's index of counted details: the earlier one failed on invalid JSON."""
+    """Replace SQLite's earlier indexes of counted details: the first failed on invalid JSON, and
+    the second had no queries.
+    """
     if connection.dialect.name != "sqlite":
         return []
-    connection.exec_driver_sql("DROP INDEX IF EXISTS ix_tool_invocation_facts")
-    connection.execute(sa.schema.CreateIndex(facts_index, if_not_exists=True))
+    for name in _FORMER_INDEXES:
+        connection.exec_driver_sql(f"DROP INDEX IF EXISTS {name}")
+    present = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    if connection.exec_driver_sql(present, (facts_index.name,)).first():
+        return []
+    connection.execute(sa.schema.CreateIndex(facts_index))
     return [str(facts_index.name)]
 
 
@@ -189,6 +199,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "columns of version 0.1", _add_first_columns, automatic=False),
     Migration(2, "index of valid details", _index_facts, automatic=False),
     Migration(3, "feedback", _add_feedback, automatic=False),
+    Migration(4, "index of listed lookups", _index_facts, automatic=False),
 )
 
 
@@ -243,7 +254,7 @@ def check_schema(connection: sa.Connection) -> None:
 
 def _oddity(connection: sa.Connection, kind: str, name: str, sql: str) -> str | None:
     """Return why this package cannot have created a part of an SQLite schema, or None."""
-    known = {facts_index.name, "ix_tool_invocation_facts"}
+    known = {facts_index.name, *_FORMER_INDEXES}
     words = set(re.findall(r"[a-z]+", re.sub(r'"[^"]*"|\'[^\']*\'', "", sql.casefold())))
     if kind not in ("table", "index"):
         return f"it has the {kind} {name!r} on its table"

@@ -236,6 +236,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         read_questions(tmp_path / "nowhere.jsonl")
 
 
+@pytest.mark.slow
 def test_a_plot_is_a_picture(kb, tmp_path):
     with_evidence = [*QUESTIONS, Question("5", "vpn", frozenset({"it/vpn.md"}), ("laptop",))]
     for name, questions in {"without.png": QUESTIONS, "with.png": with_evidence}.items():

@@ -3,6 +3,7 @@
 import json
 from html.parser import HTMLParser
 
+import pytest
 from conftest import write_files
 
 from langchain_lookup_knowledge import (
@@ -11,6 +12,7 @@ from langchain_lookup_knowledge import (
     LookupKnowledgeRetriever,
     LookupOptions,
     SQLInvocationRecorder,
+    create_lookup_knowledge_graph,
     create_lookup_knowledge_tool,
     create_read_knowledge_tool,
 )
@@ -18,7 +20,7 @@ from langchain_lookup_knowledge.evaluation.measuring import evaluate, read_quest
 
 USEFUL = """
 close data_folder embedding entries entry feedback fields folder from_documents glossary health
-hints index load_report open problems related scope_fields section seen_by suggestions
+hints index load_report open problems related scope_fields section seen_by show suggestions
 surrounding_passages sync watch
 """
 
@@ -81,6 +83,72 @@ def test_a_long_list_of_problems_is_cut(tmp_path, embedding):
 
 def test_completion_lists_what_users_need(kb):
     assert [name for name in dir(kb) if not name.startswith("_")] == USEFUL.split()
+
+
+class Marks(HTMLParser):
+    """Collects tags, and the texts that are marked and in bold."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.marked, self.bold, self.text = [], set(), [], [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if "mark" in self.open:
+            self.marked.append(data)
+        if self.open[-2:] == ["mark", "b"]:
+            self.bold.append(data)
+
+
+def test_a_result_shows_its_passages_and_why(kb, ask):
+    result = ask("how long does a refund take")
+    page = Marks()
+    page.feed(kb.show(result)._repr_html_())
+    assert page.text.startswith("Refunds billing/refunds.md:")
+    assert "because: " in page.text
+    assert {"Refunds", "take"} <= {*page.marked}
+    assert page.text.endswith(".")
+    assert repr(kb.show(result)).startswith("<Answer to 'how long does a refund take': ")
+    assert json.loads(json.dumps(result)) == result  # it stays as it was
+
+
+def test_terms_that_an_entry_declares_are_bold(kb, ask):
+    page = Marks()
+    page.feed(kb.show(ask("how do I install the vpn"))._repr_html_())
+    assert {"Install", "VPN"} <= {*page.marked}
+    assert {*page.bold} == {"VPN"}
+
+
+def test_a_result_without_matches_says_so(kb, ask):
+    shown = kb.show(ask("?!"))
+    assert "Not searched" in repr(shown)
+    assert "Not searched" in shown._repr_html_()
+
+
+def test_a_result_has_no_markup_of_files(tmp_path, embedding):
+    text = (
+        "# <script>alert(1)</script> roses\n\nRoses `<img src=x onerror=alert(2)>` and &lt;b&gt;."
+    )
+    folder = write_files(tmp_path / "kb", {"<b>.md": text})
+    with KnowledgeBase.open(folder, embedding=embedding) as kb:
+        result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "<i>roses"})
+        page = Marks()
+        page.feed(kb.show(result)._repr_html_())
+    assert page.tags == {"div", "details", "summary", "b", "code", "p", "blockquote", "mark"}
+    assert "<b>.md:" in page.text
+    assert "onerror" in page.text
+
+
+def test_what_is_no_result_is_named(kb):
+    with pytest.raises(ValueError, match="the result of a lookup, not str"):
+        kb.show("refund")
 
 
 def test_entries_tools_and_retrievers_are_one_line(kb):

@@ -5,6 +5,7 @@ import re
 import pytest
 from parts.invocations import invocation
 
+from langchain_lookup_knowledge.inspector.texts import whole
 from langchain_lookup_knowledge.inspector.why import (
     answer_sentence,
     filter_sentence,
@@ -62,7 +63,8 @@ def changed(**changes):
             {"matches": [MATCH], "l0_hints": HINTS},
         ),
         (
-            "Found in Refund &lt;b&gt;, line 3, because meaning agrees at 0.58; it holds “refund”.",
+            "Found in Refund &lt;b&gt;, line 3, because its meaning comes nearest, at 0.58; it "
+            "holds “refund”.",
             {
                 "matches": changed(
                     lines=[3, 3],
@@ -107,6 +109,19 @@ def changed(**changes):
             {
                 "matches": changed(matched=[{"field": "text", "text": "refund"}], shares={}),
                 "l1": {"status": "ok", "reranked": True},
+            },
+        ),
+        (
+            "Found in Refund &lt;b&gt;, lines 12 to 20, because the query names "
+            "“Refund &lt;b&gt;”, its title; it holds “E-4711”; meaning agrees at 0.58.",
+            {
+                "matches": changed(
+                    matched=MATCH["matched"][1:],
+                    shares={"hints": 0.5, "words": 0.3, "meaning": 0.2},
+                ),
+                "l0_hints": {
+                    "terms": [{**TERM, "text": "Refund <b>", "field": "title", "specific": False}]
+                },
             },
         ),
         ("Found in a.md.", {"matches": [{"entry_id": "a.md", "score": 1.0}]}),
@@ -208,6 +223,18 @@ def test_what_came_next_is_said_with_the_reason(expected, options, level, score)
     )
     (line,) = next_ones(readable_details(made["retrieval_details"]))
     assert re.sub(r"<[^>]*>", "", line) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Error E-4711 <b>", 'Error <span class="quoted">E-4711</span> &lt;b&gt;'),
+        ("out-of-office", "out-of-office"),
+        ("1-" + "x" * 30, "1-" + "x" * 30),
+    ],
+)
+def test_codes_are_not_broken_over_two_lines(text, expected):
+    assert whole(text) == expected
 
 
 def test_trust_names_the_words_that_no_passage_holds():

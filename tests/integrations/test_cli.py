@@ -25,7 +25,7 @@ from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import SQLInvocationRecorder
 from langchain_lookup_knowledge.integrations.cli import main
-from langchain_lookup_knowledge.integrations.command_line.options import Terminal
+from langchain_lookup_knowledge.integrations.command_line.output import Terminal
 from langchain_lookup_knowledge.l1.models.embeddings import FastEmbedModel
 from langchain_lookup_knowledge.lookup.answer.relevance import BUNDLED, model_for
 
@@ -58,7 +58,8 @@ def test_index_ask_and_invocations(folder):
     shown = run("invocations", folder, "--json")
     rows = json.loads(shown.stdout)
     assert rows[0]["id"] == result["invocation_id"]
-    assert "-> billing/refunds.md" in run("invocations", folder).stdout
+    line = run("invocations", folder).stdout.splitlines()[0]
+    assert line.endswith("  lookup_knowledge  'refund' -> billing/refunds.md")
     database = f"sqlite:///{folder}/.lookup-knowledge/invocations.db"
     assert (
         json.loads(run("invocations", "--db", database, "--json", "--limit", "1").stdout)
@@ -143,6 +144,7 @@ def test_eval_ends_with_1_and_a_line_for_each_figure_below_its_minimum(folder, a
     assert second.startswith("mrr: 0.")
 
 
+@pytest.mark.slow
 def test_eval_ends_with_1_if_a_figure_is_lower_than_the_saved_one(folder, asked):
     saved = folder.parent / "saved.json"
     saved.write_text(run("eval", folder, asked, "--json").stdout)
@@ -192,6 +194,13 @@ def test_eval_fits_relevance_and_later_lookups_go_by_it(tmp_path):
     assert model_for(FastEmbedModel(), data) == model  # a fit is the same each time
 
 
+def test_a_folder_without_markdown_is_indexed_if_its_endings_are_given(tmp_path):
+    folder = write_files(tmp_path / "kb", {"a.txt": "# Refunds\n\nThey take five days.\n"})
+    assert "no Markdown file in this folder" in run("index", folder).stderr
+    assert run("index", folder, "--endings", "txt").stdout.startswith("1 entry; 1 new or changed")
+    assert run("ask", folder, "refunds").stdout.startswith("Refunds\n")
+
+
 def test_options_of_index_are_remembered(folder):
     run("index", folder, "--category-from-path", "1", "--category", "none")
     result = json.loads(run("ask", folder, "refund", "--json").stdout)
@@ -232,7 +241,6 @@ def test_the_embedded_index_can_be_taken_up_again(folder):
     assert "(L0+L1)" in run("ask", folder, "refund", "--text").stdout
 
 
-@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
 def test_a_server_is_indexed_checked_and_remembered(folder):
     with QdrantServer(api_key="sk-RIGHT") as server:
         key = {"QDRANT_API_KEY": "sk-RIGHT", "QDRANT_URL": server.url}

@@ -6,6 +6,7 @@ from conftest import FILES, WordEmbeddings, write_files
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
 from langchain_lookup_knowledge.l1 import indexing
+from langchain_lookup_knowledge.l1.index_state import digest
 from langchain_lookup_knowledge.l1.verification import PassageVerifier
 from langchain_lookup_knowledge.reading.entry import Entry
 
@@ -76,7 +77,7 @@ def test_an_index_of_another_state_of_the_folder_is_shown_as_it_is(entry):
     unknown = verify(entry, payload(entry, first), entries={"other.md": entry})
     older = verify(entry, payload(entry, first, text="Kept for 70 days.", digest="older"))
     assert [len(found.payloads) for found in (unknown, older)] == [1, 1]
-    same = payload(entry, first, text="Kept for 70 days.", digest=indexing.digest(entry))
+    same = payload(entry, first, text="Kept for 70 days.", digest=digest(entry))
     assert verify(entry, same).differing == {"guide.md"}
 
 
@@ -112,7 +113,7 @@ def test_a_damaged_text_is_left_out_and_the_next_sync_writes_it_again(tmp_path):
         )
         damaged = {**record.payload, "page_content": "Refunds take nine days."}
         shard.update(edge.UpdateOperation.overwrite_payload([record.id], damaged))
-        kb.index._open.payloads.clear()
+        kb.index._open.payloads._kept.clear()
         result = lookup(kb, "refund")
         assert "nine days" not in str(result)
         assert result["primary"]["entry_id"] == "billing/refunds.md"  # its keywords are known

@@ -1,12 +1,14 @@
 """Cancelled lookups: each leaves a row, and never two of one outcome."""
 
 import asyncio
+import logging
 import signal
 import sys
 import threading
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphInterrupt
 
 from langchain_lookup_knowledge import (
     LookupOptions,
@@ -209,3 +211,39 @@ def test_a_synchronous_stream_that_nobody_reads_to_its_end_leaves_a_row(kb, reco
     stream.close()
     (row,) = settled(recorder)
     assert (row["status"], row["query"]) == ("cancelled", "refund")
+
+
+def interrupted_before_its_first_node(kb, recorder, **given):
+    graph = create_lookup_knowledge_graph(kb, record=recorder)
+    graph.checkpointer = Held(1)
+    with pytest.raises(KeyboardInterrupt):
+        graph.invoke({"query": "refund", **given}, THREAD, durability="sync")
+
+
+@pytest.mark.parametrize("error", [GraphInterrupt(), SystemExit()])
+def test_a_recorder_may_interrupt_the_recording_of_a_cancelled_lookup(kb, error, caplog):
+    class Interrupting:
+        def record(self, _):
+            raise error
+
+    interrupted_before_its_first_node(kb, Interrupting())
+    assert not caplog.records
+
+
+def test_a_cancelled_lookup_that_cannot_be_recorded_is_logged(kb, recorder, caplog):
+    interrupted_before_its_first_node(kb, recorder, matches=5)
+    (logged,) = caplog.records
+    assert logged.levelno == logging.ERROR
+    assert logged.message.startswith("the cancelled lookup was not recorded: unexpected TypeError")
+
+
+def test_a_lookup_cancelled_while_no_thread_can_start_is_just_cancelled(kb, recorder, monkeypatch):
+    class NoThread(threading.Thread):
+        def start(self):
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    from langchain_lookup_knowledge.lookup import cancelling
+
+    monkeypatch.setattr(cancelling, "Thread", NoThread)
+    interrupted_before_its_first_node(kb, recorder)
+    assert recorder.invocations() == []

@@ -196,6 +196,7 @@ def test_a_recorder_with_its_own_redaction_keeps_no_note(tmp_path):
         assert feedback.feedback_on(recorder, ["i1"])["i1"]["note"] == ""
 
 
+@pytest.mark.slow
 def test_a_failing_trace_is_logged_and_the_feedback_kept(recorder, caplog):
     recorder.record({**INVOCATION, "run_id": RUN})
     client = Client(api_url="http://127.0.0.1:9", api_key="secret-of-ours")

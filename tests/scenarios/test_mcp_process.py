@@ -115,7 +115,7 @@ def base(folder, files, words=180):
 
 
 @pytest.mark.slow
-def test_a_base_of_800_files_without_an_index_costs_initialize_less_than_a_second(tmp_path):
+def test_a_base_of_800_files_without_an_index_is_initialized_before_it_is_indexed(tmp_path):
     """Compared with the same process on a folder with one file; the best of three each."""
 
     def seconds(folder):
@@ -127,7 +127,7 @@ def test_a_base_of_800_files_without_an_index_costs_initialize_less_than_a_secon
         return took
 
     small, large = base(tmp_path / "small", 1), base(tmp_path / "large", 800)
-    assert min(seconds(large) for _ in range(3)) - min(seconds(small) for _ in range(3)) < 1
+    assert min(seconds(large) for _ in range(3)) < 2 * min(seconds(small) for _ in range(3))
 
 
 @pytest.mark.slow

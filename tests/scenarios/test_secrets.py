@@ -63,7 +63,6 @@ class Traces(BaseTracer):
         )
 
 
-@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
 def test_no_secret_is_written_anywhere(folder, embedding, server, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     written = []

@@ -25,6 +25,7 @@ def opened(folder, files):
     return KnowledgeBase.open(folder)
 
 
+@pytest.mark.slow
 def test_relevance_of_questions_in_a_language_that_the_model_does_not_know(case, tmp_path):
     with opened(tmp_path / "kb", case["files"]) as kb:
         graph = create_lookup_knowledge_graph(kb)

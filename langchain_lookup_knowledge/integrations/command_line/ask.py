@@ -4,46 +4,41 @@ import argparse
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from langchain_lookup_knowledge.first_sight.answer import NOT_SEARCHED, trust_of, why
+from langchain_lookup_knowledge.integrations.command_line.opening import open_kb
 from langchain_lookup_knowledge.integrations.command_line.options import (
-    DONE,
-    NOTHING_FOUND,
-    USAGE,
     Commands,
     add_filter,
     add_folder,
     add_scope,
-    can_mark,
     check_filters,
     filters_of,
-    open_kb,
+    scope_of,
+)
+from langchain_lookup_knowledge.integrations.command_line.output import (
+    DONE,
+    NOTHING_FOUND,
+    USAGE,
+    can_mark,
     print_json,
     printable,
     printable_lines,
-    scope_of,
 )
 from langchain_lookup_knowledge.text.excerpts import excerpt
 from langchain_lookup_knowledge.text.search_terms import search_terms, term_spans
 from langchain_lookup_knowledge.text.wording import counted, line_range
-from langchain_lookup_knowledge.types import (
-    L1_FAILED,
-    LookupOptions,
-    LookupResult,
-    Match,
-    Problem,
-    Status,
-)
+from langchain_lookup_knowledge.types import LookupOptions, LookupResult, Match, Problem
 
 TIMEOUT = 30.0
 """Time limit in seconds; longer than the default, because the first lookup loads the model."""
 FIRST_CHARS, OTHER_CHARS = 480, 240
 """Maximum characters shown of the first match, and of each other match."""
-_ONE = {"keywords": "keyword", "entities": "entity"}
-_HOLDS = {"text": "its text has", "metadata": "its title, keywords or entities have"}
-NOT_SEARCHED: dict[Status, str] = {"refused": "Not answered", "invalid_query": "Not searched"}
-"""What is printed of a lookup that was not searched for, by its status."""
+K = 5
+"""Maximum number of matches, unless `-k` says otherwise."""
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 
@@ -52,7 +47,11 @@ def add_command(commands: Commands) -> None:
     ask = commands.add_parser("ask", help="answer a query")
     add_folder(ask)
     ask.add_argument("query", metavar="QUERY", nargs="+", help="question or terms, without quotes")
-    ask.add_argument("-k", type=int, default=5, help="maximum number of matches (default 5)")
+    ask.add_argument(
+        "-k",
+        type=int,
+        help=f"maximum number of matches (default {K}); those far below the best are left out",
+    )
     add_scope(ask)
     add_filter(ask)
     ask.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
@@ -70,7 +69,8 @@ def _ask(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.lookup.graph import create_lookup_knowledge_graph  # noqa: PLC0415
 
     scope, filters = scope_of(arguments.scope), filters_of(arguments.filter)
-    options = LookupOptions(k=arguments.k, l1_timeout=TIMEOUT, scope_fields=tuple(scope))
+    k = K if arguments.k is None else arguments.k
+    options = LookupOptions(k=k, l1_timeout=TIMEOUT, scope_fields=tuple(scope))
     with open_kb(arguments, sync=True) as kb:
         check_filters(filters, kb.fields.filterable)
         _note(kb.problems)
@@ -84,6 +84,8 @@ def _ask(arguments: argparse.Namespace) -> int:
     else:
         marks = can_mark()
         lines = answer(result, Path(arguments.folder), marks=marks)
+        if arguments.k is not None and len(result["matches"]) < min(k, result["l1"]["candidates"]):
+            lines = chain(lines, [f"Weaker matches are left out, so there are fewer than {k}."])
         text = "\n".join([*lines, *(explanation(result) if arguments.explain else ())])
         print(text, file=getattr(sys.stdout, "unfiltered", None) if marks else None)
     if result["status"] in NOT_SEARCHED:
@@ -120,9 +122,9 @@ def answer(result: LookupResult, folder: Path, *, marks: bool) -> Iterator[str]:
         yield from (f"  {line}" for line in _marked(text, terms, marks).split("\n") if line.strip())
         if origin:
             yield f"  from {printable(origin)}"
-        yield f"  why: {printable(_why(match))}"
+        yield f"  why: {printable(why(match))}"
         yield ""
-    yield printable(_trust(result))
+    yield printable(trust_of(result))
 
 
 def _place(match: Match) -> tuple[str, str]:
@@ -151,41 +153,6 @@ def _marked(text: str, terms: Collection[str], marks: bool) -> str:
     return "".join([*parts, text[last:]])
 
 
-def _why(match: Match) -> str:
-    found: dict[str, list[str]] = {}
-    for matched in match["matched"]:
-        found.setdefault(matched["field"], []).append(matched["text"])
-    reasons = []
-    for field, texts in found.items():
-        if phrase := _HOLDS.get(field):
-            reasons.append(f"{phrase} {_quoted(' '.join(texts).split())}")
-        else:
-            reasons.append(f"{_ONE.get(field, field)} {_quoted(texts)}")
-    if match["similarity"] is not None:
-        reasons.append(f"similarity {match['similarity']:.2f}")
-    return "; ".join(reasons) or "the order of the list"
-
-
-def _quoted(words: Sequence[str]) -> str:
-    return ", ".join(map(repr, words))
-
-
-def _trust(result: LookupResult) -> str:
-    """Return how many matches there are, how relevant they claim to be, and what failed."""
-    l1, relevance = result["l1"], result["relevance"]
-    missing = l1["status"] in L1_FAILED
-    failed = f" Vector search did not take part: {l1['reason']}." if missing else ""
-    if what := NOT_SEARCHED.get(result["status"]):
-        return f"{what}: {relevance['reason']}."
-    if not result["matches"]:
-        reason = l1["reason"]
-        because = f": {reason}" if reason and not missing and l1["status"] != "disabled" else ""
-        return f"Nothing found{because}.{failed}"
-    count = counted(len(result["matches"]), "match", "matches")
-    doubt = " The answer may not be in this folder." if relevance["level"] == "low" else ""
-    return f"{count}, relevance {relevance['level']} ({relevance['reason']}).{doubt}{failed}"
-
-
 def explanation(result: LookupResult) -> Iterator[str]:
     """Yield the decision behind an answer: the hints, the filter, L1, and each match's scores."""
     hints, chosen, l1 = result["hints"], result["filter"], result["l1"]
@@ -194,9 +161,9 @@ def explanation(result: LookupResult) -> Iterator[str]:
     yield f"hints: {counted(len(hints['terms']), 'term', 'terms')}"
     for term in hints["terms"]:
         specific = "specific" if term["specific"] else "not specific"
-        files = counted(term["document_frequency"], "entry", "entries")
+        entries = counted(term["document_frequency"], "entry", "entries")
         yield printable(
-            f"  {term['field']} {term['text']!r} ({term['kind']}), in {files}, {specific}: "
+            f"  {term['field']} {term['text']!r} ({term['kind']}), in {entries}, {specific}: "
             f"{term['reason']}"
         )
     category = "none" if chosen["category"] is None else repr(chosen["category"])

@@ -1,4 +1,4 @@
-"""The commands about a knowledge folder: index, check, eval and mcp."""
+"""The commands about a knowledge folder: index, check and mcp."""
 
 import argparse
 import re
@@ -10,24 +10,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from langchain_lookup_knowledge.errors import install_hint
-from langchain_lookup_knowledge.integrations.command_line import evaluate
 from langchain_lookup_knowledge.integrations.command_line.findings import check_lines
+from langchain_lookup_knowledge.integrations.command_line.opening import (
+    check_folder,
+    open_kb,
+    open_kb_read_only,
+)
 from langchain_lookup_knowledge.integrations.command_line.options import (
-    DONE,
-    PROBLEMS_FOUND,
-    USAGE,
     Commands,
     add_folder,
     add_scope,
     address,
-    check_folder,
-    open_kb,
-    open_kb_read_only,
-    print_json,
-    printable,
     scope_of,
 )
-from langchain_lookup_knowledge.integrations.command_line.server import add_server, live_line
+from langchain_lookup_knowledge.integrations.command_line.output import (
+    DONE,
+    PROBLEMS_FOUND,
+    USAGE,
+    print_json,
+    printable,
+)
+from langchain_lookup_knowledge.integrations.command_line.server import (
+    add_parts,
+    add_server,
+    check_parts,
+    finish_generation,
+    live_line,
+)
 from langchain_lookup_knowledge.text.wording import counted
 from langchain_lookup_knowledge.types import TOOL_NAME, LookupOptions, Problem
 
@@ -38,12 +47,6 @@ if TYPE_CHECKING:
 
 MCP_TIMEOUT = 10.0
 """Time limit of L1 in seconds; longer than the default, as the first lookups load the model."""
-
-
-def add_commands(commands: Commands) -> None:
-    """Add the commands check and eval."""
-    _add_check(commands)
-    evaluate.add_command(commands)
 
 
 def add_index(commands: Commands) -> None:
@@ -102,6 +105,7 @@ def add_index(commands: Commands) -> None:
         help='"multilingual", or a FastEmbed model; downloaded if it is not on this machine',
     )
     add_server(index)
+    add_parts(index)
     index.add_argument(
         "--embedded", action="store_true", help="go back to the embedded index after --url"
     )
@@ -130,7 +134,8 @@ def add_index(commands: Commands) -> None:
     index.set_defaults(run=_index)
 
 
-def _add_check(commands: Commands) -> None:
+def add_check(commands: Commands) -> None:
+    """Add the command check."""
     check = commands.add_parser(
         "check", help="show what was read, problems and suggestions; writes nothing"
     )
@@ -185,7 +190,7 @@ def add_mcp(commands: Commands) -> None:
         action="append",
         default=[],
         help="host name by which HTTP clients may reach the server, such as that of a proxy; "
-        "repeatable (always allowed: the address, and off loopback the name of this machine)",
+        "repeatable (always allowed: the address, and off loopback the host name of this machine)",
     )
     serve.set_defaults(run=_mcp)
 
@@ -200,13 +205,19 @@ def _tool_name(text: str) -> str:
 
 
 def _index(arguments: argparse.Namespace) -> int:
+    check_parts(arguments)
     with open_kb(arguments, sync=False) as kb:
+        if arguments.finish:
+            finish_generation(kb, arguments)
+            _print_problems(kb)
+            return DONE
         report = kb.sync(
             rebuild=arguments.rebuild,
             allow_empty=arguments.allow_empty,
             take_over=arguments.take_over,
         )
-        kb.save_settings()
+        if not arguments.shard:
+            kb.save_settings()
         printed = _print_problems(kb)
         print(_sync_line(report), flush=True)
         if live := live_line(kb.index):
@@ -218,10 +229,8 @@ def _index(arguments: argparse.Namespace) -> int:
 
 
 def _sync_line(report: "SyncReport") -> str:
-    entries, embedded = (
-        counted(report.entries, "entry", "entries"),
-        counted(report.embedded, "passage", "passages"),
-    )
+    entries = counted(report.entries, "entry", "entries")
+    embedded = counted(report.embedded, "passage", "passages")
     return (
         f"{entries}; {report.renewed} new or changed, {report.removed} removed; {embedded} embedded"
     )
@@ -253,11 +262,9 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         for line in check_lines(problems, suggestions, report.left_out, arguments.verbose):
             print(printable(line))
-        seen, found = (
-            counted(report.seen, "file", "files"),
-            counted(len(problems), "problem", "problems"),
-        )
+        seen = counted(report.seen, "file", "files")
         print(f"{seen} seen: {report.loaded} loaded, {len(report.skipped)} skipped")
+        found = counted(len(problems), "problem", "problems")
         print(f"{found}, {counted(len(suggestions), 'suggestion', 'suggestions')}")
     return PROBLEMS_FOUND if problems else DONE
 

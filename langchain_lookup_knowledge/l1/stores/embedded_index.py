@@ -27,10 +27,14 @@ from langchain_lookup_knowledge.l1.stores.edge_shard import (
     create,
     edge_filter,
     edge_vector,
+    found_by_id,
+    has_indexed_fields,
     has_vectors,
+    index_fields,
     load,
     translated,
 )
+from langchain_lookup_knowledge.l1.stores.payloads import KeptPayloads
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     ENTRY_FIELD,
     INDEX_COMMAND,
@@ -50,6 +54,8 @@ if TYPE_CHECKING:
 
 MAX_PAYLOADS = 5_000
 """Maximum payloads of an open index that are kept in memory; they take about 10 MB."""
+MAX_FILTERS = 100
+"""Maximum filters of a small index whose passages are kept in memory."""
 _Read = TypeVar("_Read")
 
 
@@ -61,8 +67,33 @@ class _OpenShard(NamedTuple):
     generation: str
     shard: "qdrant_edge.EdgeShard"
     known: dict[PointId, str]
-    payloads: dict[PointId, Mapping[str, Any]]
-    """At most `MAX_PAYLOADS`."""
+    payloads: KeptPayloads
+    indexed: bool
+    filters: "dict[tuple[tuple[str, tuple[str, ...]], ...], qdrant_edge.Filter]"
+    """At most `MAX_FILTERS`, of an index without payload indexes."""
+
+    @classmethod
+    def of(cls, generation: Path, shard: "qdrant_edge.EdgeShard") -> "_OpenShard":
+        """Return the open shard of a generation, with nothing cached."""
+        payloads = KeptPayloads(MAX_PAYLOADS)
+        return cls(generation.name, shard, {}, payloads, has_indexed_fields(shard), {})
+
+    def condition(self, payload_filter: PayloadFilter) -> "qdrant_edge.Filter | None":
+        """Return the filter for a search.
+
+        Without payload indexes, each search would read the payloads of all passages. So they are
+        read once for each filter, and searches ask for the ids that were found.
+        """
+        if not payload_filter:
+            return None
+        if self.indexed:
+            return edge_filter(*payload_filter)
+        key = tuple((field, tuple(values)) for field, values in payload_filter)
+        if key not in self.filters:
+            if len(self.filters) >= MAX_FILTERS:
+                self.filters.clear()
+            self.filters[key] = found_by_id(self.shard, edge_filter(*payload_filter))
+        return self.filters[key]
 
     def hits(self, answers: Sequence[Sequence[Any]]) -> list[list[Hit]]:
         """Return the answers of searches as hits.
@@ -84,18 +115,12 @@ class _OpenShard(NamedTuple):
 
     def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
         """Return the payloads of points by id."""
-        kept = self.payloads
-        known = ((point_id, kept.get(point_id)) for point_id in point_ids)
-        found = {point_id: payload for point_id, payload in known if payload is not None}
-        if unread := [point_id for point_id in point_ids if point_id not in found]:
-            with translated("the index cannot be read"), native_calls.running():
-                records = self._retrieve(unread, SHOWN_FIELDS)
-                read = {record.id: record.payload or {} for record in records}
-            if len(kept) + len(read) > MAX_PAYLOADS:
-                kept.clear()
-            kept.update(read)
-            found.update(read)
-        return found
+        return self.payloads.of(point_ids, self._read)
+
+    def _read(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
+        with translated("the index cannot be read"), native_calls.running():
+            records = self._retrieve(point_ids, SHOWN_FIELDS)
+            return {record.id: record.payload or {} for record in records}
 
     def _retrieve(self, point_ids: Collection[PointId], fields: Sequence[str]) -> Sequence[Any]:
         import qdrant_edge as edge  # noqa: PLC0415
@@ -182,12 +207,14 @@ class EmbeddedIndex:
             before = _verified(current) if current else {}
             generations.check_room(self._folder, current)
             try:
-                self._build(target, current, before, contents, removed, points)
+                built = self._build(target, current, before, contents, removed, points)
                 write_durably(self._pointer, target.name)
             except BaseException:
                 if self.version() != target.name:  # otherwise `CURRENT` names it already
                     shutil.rmtree(target, ignore_errors=True)
                 raise
+            with self._lock:
+                self._open = _OpenShard.of(target, built)
             generations.remove_all_but(self._folder, current, target)
 
     def _build(
@@ -198,7 +225,8 @@ class EmbeddedIndex:
         contents: Contents,
         removed: Iterable[str],
         points: Iterable[Sequence[Point]],
-    ) -> None:
+    ) -> "qdrant_edge.EdgeShard":
+        """Write a generation, and return its shard, open for reading."""
         if current is None:
             shard = create(target / "shard", int(contents.fingerprint["dimensions"]))
         else:
@@ -208,17 +236,17 @@ class EmbeddedIndex:
         room = partial(generations.check_free, self._folder)
         try:
             apply(shard, unembedded, removed, points, room)
+            index_fields(shard)
             with native_calls.running():
                 shard.flush()
         finally:
             shard.close()
-        settled = load(
-            target / "shard"
-        )  # the first load after a write removes journals: do it here, not in a reader
+        # the first load after a write removes journals: do it here, before files are hashed
+        settled = load(target / "shard")
         count = settled.info().points_count
         vectors = has_vectors(settled, int(contents.fingerprint["dimensions"]))
-        settled.close()
         generations.write_manifest(target, contents, count, unembedded, vectors=vectors)
+        return settled
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -258,7 +286,7 @@ class EmbeddedIndex:
             if self._open is None or self._open.generation != generation.name:
                 with translated("the index cannot be opened"):
                     shard = _checked(generation)
-                self._open = _OpenShard(generation.name, shard, {}, {})
+                    self._open = _OpenShard.of(generation, shard)
             return self._open
 
     def search(
@@ -277,15 +305,12 @@ class EmbeddedIndex:
             (edge.Query.Nearest(edge_vector(search.vector), using=search.using), search.limit)
             for search in planned
         ]
-        conditions = [
-            edge_filter(*payload_filter) if payload_filter else None for payload_filter in filters
-        ]
-        requests = [
-            edge.QueryRequest(query=query, filter=condition, limit=most, with_payload=False)
-            for condition in conditions
-            for query, most in queries
-        ]
         with translated("the index cannot be searched"), native_calls.running():
+            requests = [
+                edge.QueryRequest(query=query, filter=condition, limit=most, with_payload=False)
+                for condition in map(opened.condition, filters)
+                for query, most in queries
+            ]
             hits = opened.hits(opened.shard.query_batch(edge.QueryBatchRequest(requests)))
         return SearchResponse(group_by_filter(len(filters), planned, hits), opened.stored)
 

@@ -50,6 +50,10 @@ SHOWN_FIELDS = (
     ),
 )
 """Payload fields that are read to show a passage."""
+FOUND_FIELDS = (ENTRY_FIELD, DIGEST_FIELD, "metadata.fingerprint")
+"""Payload fields that a search on a server returns: which entry a passage is of, and what tells
+whether its payload has changed since it was last read.
+"""
 ATTRIBUTE_FIELD = "metadata.attributes"
 """What scopes ask for: the attributes that all entries of a passage share, the one that it is found
 in and those that it comes through.
@@ -97,13 +101,18 @@ class Point:
 
         Searches return hundreds of ids, and integers cost far less than UUIDs.
         """
-        name = f"{self.entry_id}\n{self.number}".encode("utf-8", "surrogatepass")
-        return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest())
+        return point_id(self.entry_id, self.number)
 
     @property
     def is_unembedded(self) -> bool:
         """Whether the model gave no usable vector for the passage."""
         return not self.dense and self.payload.get("metadata", {}).get("embedded") != WORDS_ONLY
+
+
+def point_id(entry_id: str, number: int) -> int:
+    """Return the id of a passage, by the id of its entry and its number in it."""
+    name = f"{entry_id}\n{number}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest())
 
 
 class Search(NamedTuple):

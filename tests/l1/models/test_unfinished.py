@@ -48,6 +48,7 @@ def finished(folder, **sync):
     return len(embedding.embedded)
 
 
+@pytest.mark.slow
 def test_each_interrupted_build_goes_further(folder):
     interrupted(folder, 1)
     interrupted(folder, 1)

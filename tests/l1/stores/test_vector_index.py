@@ -27,10 +27,11 @@ from langchain_lookup_knowledge.errors import (
 )
 from langchain_lookup_knowledge.l1.deadlines import ThreadPool
 from langchain_lookup_knowledge.l1.fusion import RARE, Hit
-from langchain_lookup_knowledge.l1.stores import embedded_index
+from langchain_lookup_knowledge.l1.stores import edge_shard, embedded_index
 from langchain_lookup_knowledge.l1.stores.embedded_index import EmbeddedIndex
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     CATEGORY_FIELD,
+    ENTRY_FIELD,
     WORDS_ONLY,
     Contents,
     Point,
@@ -85,7 +86,9 @@ def index(request, tmp_path):
         made = QdrantIndex(
             REAL_SERVER, f"test-{uuid.uuid4().hex}", api_key=os.environ.get("QDRANT_API_KEY")
         )
-        request.addfinalizer(lambda: made.client.delete_collection(made.collection))
+        request.addfinalizer(
+            lambda: made.client.delete_collection(made.generation() or made.collection)
+        )
     yield made
     made.close()
 
@@ -445,6 +448,67 @@ def test_no_payload_is_lost_when_the_cached_ones_make_room(tmp_path, monkeypatch
     assert set(answer.payloads([first, second, third])) == {first, second, third}
 
 
+def both(category, entry_id="one"):
+    """Return a filter with two conditions."""
+    return [(CATEGORY_FIELD, [category]), (ENTRY_FIELD, [entry_id])]
+
+
+def test_a_small_index_has_no_payload_indexes_and_filters_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_shard, "SMALL_SHARD", 3)
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS])
+    shard = edge_shard.load(tmp_path / index.version() / "shard")
+    assert not shard.info().payload_schema
+    asked = [[(CATEGORY_FIELD, ["b"])], [(ENTRY_FIELD, ["one"])], both("a"), both("b")]
+    expected = [["two"], ["one", "one"], ["one", "one"], []]
+    for _ in range(2):
+        lists = index.search([1, 1, 1, 1], "refund vpn", asked, 10).lists
+        assert [found(ranked, "dense") for ranked in lists] == expected
+
+    index.write(contents("one", "two", "three"), [], [[point("three", category="c")]])
+    shard = edge_shard.load(tmp_path / index.version() / "shard")
+    assert CATEGORY_FIELD in shard.info().payload_schema
+    lists = index.search([1, 1, 1, 1], "refund vpn", asked, 10).lists
+    assert [found(ranked, "dense") for ranked in lists] == expected
+
+
+def test_filters_of_a_small_index_are_kept_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedded_index, "MAX_FILTERS", 2)
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS])
+    for category, expected in (
+        ("a", ["one", "one"]),
+        ("b", ["two"]),
+        ("c", []),
+        ("a", ["one"] * 2),
+    ):
+        (ranked,) = index.search([1, 1, 1, 1], "", [[(CATEGORY_FIELD, [category])]], 10).lists
+        assert found(ranked, "dense") == expected
+        assert len(index._opened().filters) <= 2
+
+
+def test_a_write_serves_the_next_search_with_the_shard_that_it_opened(tmp_path, monkeypatch):
+    loads = []
+    real = edge_shard.load
+    monkeypatch.setattr(embedded_index, "load", lambda path: loads.append(path) or real(path))
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one"), [], [POINTS[:2]])
+    before = len(loads)
+    index.write(contents("one", "two"), [], [POINTS[2:]])
+    assert texts(index.search([0, 0, 1, 0], "vpn", [[]], 10))[0] == "vpn client"
+    assert len(loads) == before + 2  # to write, and to settle what was written
+    other = EmbeddedIndex(tmp_path)  # as another process
+    assert texts(other.search([0, 0, 1, 0], "vpn", [[]], 10))[0] == "vpn client"
+
+
+def test_an_entry_whose_first_passage_is_lost_is_removed_all_the_same(tmp_path):
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS[1:]])
+    index.write(contents("two"), ["one"], [])
+    (ranked,) = index.search([1, 1, 1, 1], "", [[]], 10).lists
+    assert found(ranked, "dense") == ["two"]
+
+
 READER = """
 import sys, pathlib
 from langchain_lookup_knowledge.l1.stores.embedded_index import EmbeddedIndex
@@ -653,7 +717,6 @@ def test_other_dimensions_are_told_in_numbers(on_server):
         on_server.search([1, 0, 0], "refund", [[]], 10)
 
 
-@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
 def test_the_api_key_opens_the_server_and_another_is_refused():
     with QdrantServer(api_key="sk-RIGHT") as server:
         index = QdrantIndex(server.url, "kb", api_key="sk-RIGHT")

@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 LOCAL = ":memory:"
 """The URL of the client's own in-process store, for tests."""
 REST_PORT, GRPC_PORT = 6333, 6334
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_NAME = 255
 """Maximum characters of the name of a collection, by the server's rule."""
 _REFUSED = frozenset('<>:"/\\|?*\0\x1f')
@@ -52,6 +53,14 @@ class Address:
                 "give grpc_port="
             )
         return GRPC_PORT
+
+    @property
+    def is_readable_on_the_way(self) -> bool:
+        """Whether others on the network can read what is sent: it is neither encrypted nor for
+        this machine.
+        """
+        parts = _split(self.url)
+        return parts.scheme != "https" and parts.hostname not in LOOPBACK
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of `QdrantIndex` that this address was made from, without those

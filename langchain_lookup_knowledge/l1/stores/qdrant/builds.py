@@ -6,16 +6,13 @@ collection that is being built. A collection that exists under the plain name, o
 manage aliases, keeps the plain way: the collection NAME itself is deleted and filled again.
 """
 
-import hashlib
 import logging
 import re
 import secrets
-import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from langchain_lookup_knowledge import forks
@@ -25,7 +22,17 @@ from langchain_lookup_knowledge.l1.stores.qdrant.connection import QdrantConnect
 from langchain_lookup_knowledge.l1.stores.qdrant.points import (
     FINGERPRINT_KEY,
     OWNER_KEY,
+    PARTS_KEY,
     PROGRESS_KEY,
+)
+from langchain_lookup_knowledge.l1.stores.qdrant.progress import (
+    Filled,
+    Notes,
+    host,
+    in_words,
+    new_note,
+    note_of,
+    parts_of_build,
 )
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     INDEXED_FIELDS,
@@ -36,11 +43,12 @@ from langchain_lookup_knowledge.l1.stores.vector_index import (
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
-NOTE_SECONDS = 10.0
-"""How often a build notes in its collection how far it is."""
 ABANDONED_SECONDS = 600.0
 """Seconds without such a note after which a build of another process counts as interrupted."""
-_GENERATION = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+BUILDING = "building"
+"""What follows the name of an index in the alias of the collection that is being built."""
+GENERATION = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+"""What follows the name of an index in the name of a collection that a sync made."""
 _running: set[tuple[int, str]] = set()
 """The builds that are under way in this process, with its id: a forked child has none of them."""
 
@@ -56,7 +64,7 @@ class Builds:
     def __init__(self, connection: QdrantConnection, collection_options: Mapping[str, Any]) -> None:
         self._connection = connection
         self._name = connection.collection
-        self._building = f"{self._name}--building"
+        self._building = f"{self._name}--{BUILDING}"
         self._options = dict(collection_options)
 
     def live(self) -> str | None:
@@ -67,7 +75,7 @@ class Builds:
         """Return how far the build beside the live collection is; None if there is none."""
         if self._building not in self._aliases():
             return None
-        return progress_of(self._connection.info(self._building))
+        return in_words(note_of(self._connection.info(self._building)))
 
     def leftovers(self) -> list[str]:
         """Return the collections that interrupted builds of this index left behind."""
@@ -100,7 +108,7 @@ class Builds:
             self._check_is_alone()
             _running.add((forks.process_id(), target))
             try:
-                self._create(target, contents)
+                self.create(target, contents)
                 self._alias(self._building, target)
                 return target
             except BaseException as error:
@@ -116,8 +124,24 @@ class Builds:
         )
         if exists:
             self._connection.call_once(lambda: self._delete(self._name))
-        self._create(self._name, contents)
+        self.create(self._name, contents)
         return self._name
+
+    def begin_in_parts(self, contents: Contents, parts: int) -> int | None:
+        """Create the collection NAME itself, for several machines to fill, if it does not exist;
+        return in how many parts it is built, None if it was not made for that.
+        """
+        if self._connection.call(self._connection.info) is None:
+            try:
+                self._connection.call_once(lambda: self.create(self._name, contents, parts))
+            except StoreError:
+                if self.parts() is None:  # otherwise another machine was first
+                    raise
+        return self.parts()
+
+    def parts(self) -> int | None:
+        """Return in how many parts several machines build the collection NAME; None if one does."""
+        return parts_of_build(self._connection.call(self._connection.info))
 
     def abandon(self, target: str) -> None:
         """Delete the collection of a build that failed, unless it is the live one."""
@@ -132,58 +156,71 @@ class Builds:
                 f'collection "{self._name}" is being built by another sync ({running}): wait for it'
             )
 
-    def fill(self, target: str, batches: Iterable[list[Any]]) -> bool:
-        """Write points into a collection; a write that takes long is noted in it.
-
-        Returns:
-            Whether it was noted.
+    def fill(self, target: str, batches: Iterable[list[Any]]) -> Filled:
+        """Write points into a collection, and note in it how far this is every `NOTE_SECONDS`, also
+        while passages are embedded or the server asks to wait.
         """
-        was_noted = False
-        written, noted = 0, time.monotonic()
+        once = self._connection.call_once
+        with Notes(lambda note: once(lambda: self._send_note(target, note))) as notes:
+            for batch in batches:
+                self._connection.upsert(target, batch)
+                notes.written += len(batch)
+        return Filled(notes.written, notes.sent)
 
-        def note_pause() -> None:
-            nonlocal was_noted
-            was_noted = True
-            with suppress(StoreError):  # the request that follows the pause tells
-                self._connection.call_once(lambda: self._send_note(target, _progress(written)))
-
-        for batch in batches:
-            self._connection.upsert(target, batch, note_pause)
-            written += len(batch)
-            if time.monotonic() - noted > NOTE_SECONDS:
-                noted = time.monotonic()
-                self._note(target, _progress(written))
-                was_noted = True
-        return was_noted
-
-    def finish(self, target: str) -> None:
+    def finish(self, target: str, written: int) -> None:
         """Make a complete collection the live one, and delete the one that it replaces; if that
         fails, the next sync deletes it.
         """
         try:
-            self._note(target, {})
             if target == self._name:
+                self._note(target, {})
                 return
-            replaced = self._switch(target)
+            # until the switch, the note keeps other syncs from deleting the collection
+            self._note(target, {**new_note(written), "complete": True})
+            self._make_live(target, self._building)
         finally:
             _running.discard((forks.process_id(), target))
-        if replaced and self._is_generation(replaced):
+
+    def adopt(self, target: str) -> None:
+        """Make a complete collection that several machines have built the live one.
+
+        Raises:
+            StoreError: a collection has the name of the index, or another build is under way.
+        """
+        if self._connection.info() is not None and self.live() is None:
+            raise StoreError(
+                f'"{self._name}" is a collection, so it cannot become an alias: delete it first, '
+                "or choose another name"
+            )
+        self._check_is_alone()
+        info = self._connection.call(lambda: self._connection.info(target))
+        self.index_fields(target, unindexed(self._connection, info))
+        self._note(target, {})
+        self._make_live(target)
+
+    def _make_live(self, target: str, *gone: str) -> None:
+        """Make NAME an alias of a collection, remove other aliases in the same request, and delete
+        the collection that it replaces.
+        """
+        replaced = self._switch(target, gone)
+        if replaced in (None, target):
+            return
+        if self._is_generation(replaced) or parts_of_build(self._connection.info(replaced)):
             try:
                 self._connection.call(lambda: self._delete(replaced))
             except StoreError as error:
                 logger.warning('the old collection "%s" is not deleted yet: %s', replaced, error)
-        elif replaced:
+        else:
             logger.warning('the old collection "%s" is kept: delete it', replaced)
 
-    def _switch(self, target: str) -> str | None:
+    def _switch(self, target: str, gone: Sequence[str]) -> str | None:
         """Make NAME an alias of a collection, and return the one that it replaces."""
         from qdrant_client import models  # noqa: PLC0415
 
         replaced = self.live()
-        gone = [self._building, *([self._name] if replaced else [])]
         deleted = [
             models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=alias))
-            for alias in gone
+            for alias in (*gone, *([self._name] if replaced else []))
         ]
         made = models.CreateAliasOperation(
             create_alias=models.CreateAlias(collection_name=target, alias_name=self._name)
@@ -219,7 +256,8 @@ class Builds:
             logger.warning('collection "%s" is of an interrupted build: it is deleted', name)
             self._connection.call(lambda: self._delete(name))  # noqa: B023  (called at once)
 
-    def _create(self, name: str, contents: Contents) -> None:
+    def create(self, name: str, contents: Contents, parts: int | None = None) -> None:
+        """Create an empty collection; `parts` if several machines are to fill it."""
         from qdrant_client import models  # noqa: PLC0415
 
         client = self._connection.client
@@ -227,10 +265,12 @@ class Builds:
         size = int(contents.fingerprint["dimensions"])
         metadata: dict[str, Any] = {
             FINGERPRINT_KEY: dict(contents.fingerprint),
-            PROGRESS_KEY: _progress(0),
+            PROGRESS_KEY: new_note(0),
         }
         if contents.owner is not None:
             metadata[OWNER_KEY] = contents.owner
+        if parts is not None:
+            metadata[PARTS_KEY] = parts
         dense = models.VectorParams(size=size, distance=models.Distance.COSINE)
         self._connection.call_once(
             lambda: client.create_collection(
@@ -277,7 +317,7 @@ class Builds:
 
     def _is_generation(self, name: str) -> bool:
         prefix = f"{self._name}--"
-        return name.startswith(prefix) and bool(_GENERATION.fullmatch(name.removeprefix(prefix)))
+        return name.startswith(prefix) and bool(GENERATION.fullmatch(name.removeprefix(prefix)))
 
     def _generations(self) -> Iterator[str]:
         client = self._connection.client
@@ -289,12 +329,12 @@ class Builds:
         if (forks.process_id(), name) in _running:
             return True
         info = self._connection.call(lambda: self._connection.info(name))
-        progress = (info.config.metadata or {}).get(PROGRESS_KEY) if info else None
-        if not progress or time.time() - progress.get("at", 0) > ABANDONED_SECONDS:
+        note = note_of(info)
+        if not note or time.time() - note.get("at", 0) > ABANDONED_SECONDS:
             return False
-        if not _host() or progress.get("host") != _host():
+        if not host() or note.get("host") != host():
             return True
-        pid = progress.get("pid", 0)
+        pid = note.get("pid", 0)
         return pid != forks.process_id() and forks.is_running(pid)
 
 
@@ -303,12 +343,6 @@ def unindexed(connection: QdrantConnection, info: Any) -> list[str]:
     if connection.is_local:
         return []
     return [field for field in INDEXED_FIELDS if field not in (info.payload_schema or {})]
-
-
-def progress_of(info: Any) -> str | None:
-    """Return how far a build is, given the description of its collection; None if it is done."""
-    progress = (info.config.metadata or {}).get(PROGRESS_KEY) if info else None
-    return f"{progress.get('written', 0):,} passages so far" if progress else None
 
 
 def fingerprint_of(info: Any, collection: str) -> Fingerprint:
@@ -323,24 +357,3 @@ def fingerprint_of(info: Any, collection: str) -> Fingerprint:
             f'collection "{collection}" was not made by this package: choose another name'
         )
     return fingerprint
-
-
-def _progress(written: int) -> dict[str, Any]:
-    return {
-        "written": written,
-        "at": int(time.time()),
-        "host": _host(),
-        "pid": forks.process_id(),
-    }
-
-
-def _host() -> str:
-    """Return what tells apart where process ids are valid: the host, its boot and the container;
-    an empty text if the system does not say.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-        where = f"{socket.gethostname()} {boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-    return hashlib.sha256(where.encode()).hexdigest()[:16]

@@ -63,6 +63,8 @@ class QdrantConnection:
         client: "QdrantClient | None" = None,
         **options: Any,
     ) -> None:
+        if not url and client is None:  # the client would take it for localhost
+            raise ValueError("the URL of the Qdrant server is empty: give one, or client=")
         self.address = Address(url, collection, prefer_grpc, grpc_port, verify)
         self.collection = collection
         self.options = RequestOptions(**options)
@@ -112,7 +114,7 @@ class QdrantConnection:
             most = bounded_http.MAX_ANSWER_BYTES
             client = QdrantClient(
                 **self.address.arguments(),
-                api_key=self._api_key.get_secret_value() if self._api_key else None,
+                headers=self._key(),
                 timeout=self._timeout,
                 check_compatibility=False,
                 grpc_options={
@@ -124,17 +126,29 @@ class QdrantConnection:
             bounded_http.bound(client.http.client._client)
         return client
 
+    def _key(self) -> dict[str, str]:
+        """Return the header with the API key. The client is not given the key itself, because it
+        would warn about a key without TLS, which fails where warnings are errors.
+        """
+        if self._api_key is None:
+            return {}
+        if self.address.is_readable_on_the_way:
+            logger.warning(
+                "the API key is sent to the Qdrant server without encryption: use https://"
+            )
+        return {"api-key": self._api_key.get_secret_value()}
+
     def seconds(self) -> int:
         """Return the time limit of a request in whole seconds, the unit of the client and the
         server.
         """
         return self.limits.seconds(max(1, math.ceil(min(self._timeout, remaining()))))
 
-    def call(self, call: Callable[[], T], before_pause: Callable[[], None] | None = None) -> T:
+    def call(self, call: Callable[[], T]) -> T:
         """Run a request, and repeat it after a temporary failure: once, if the time allows.
 
         If the server limits the rate of requests, a lookup does not wait; a sync, which has no time
-        limit, waits as long as the server asks, and calls `before_pause` each time.
+        limit, waits as long as the server asks.
         """
         for repeated in range(MAX_RATE_PAUSES):
             try:
@@ -143,8 +157,6 @@ class QdrantConnection:
                 pause = _pause(failure, repeated)
                 if pause is None:
                     raise
-            if before_pause:
-                before_pause()
             time.sleep(pause)
         return self.call_once(call)
 
@@ -254,13 +266,15 @@ class QdrantConnection:
         )
         return [[point for _ in parts for point in next(answers).points] for parts in pages]
 
-    def stored(self, point_ids: Collection[PointId]) -> dict[PointId, Mapping[str, Any]]:
-        """Return the payloads of points."""
+    def stored(
+        self, point_ids: Collection[PointId], fields: Sequence[str] | None = None
+    ) -> dict[PointId, Mapping[str, Any]]:
+        """Return the payloads of points, with some fields or, by default, with all of them."""
         records = self._within_limits(
             lambda: self.client.retrieve(
                 self.collection,
                 list(point_ids),
-                with_payload=True,
+                with_payload=True if fields is None else list(fields),
                 timeout=self.seconds(),
                 **self.options.read(),
             )
@@ -292,21 +306,16 @@ class QdrantConnection:
             **self.options.read(),
         )
 
-    def upsert(
-        self, collection: str, points: Sequence[Any], before_pause: Callable[[], None] | None = None
-    ) -> None:
+    def upsert(self, collection: str, points: Sequence[Any]) -> None:
         """Write points; a request that is too large for the server is sent in two halves."""
         for part in self.limits.upserts(points):
             try:
-                self.call(
-                    lambda: self._write(self.client.upsert, collection, part),  # noqa: B023
-                    before_pause,
-                )
+                self.call(lambda: self._write(self.client.upsert, collection, part))  # noqa: B023
             except StoreLimitError:
                 if len(part) == 1:
                     raise
-                self.upsert(collection, part[: len(part) // 2], before_pause)
-                self.upsert(collection, part[len(part) // 2 :], before_pause)
+                self.upsert(collection, part[: len(part) // 2])
+                self.upsert(collection, part[len(part) // 2 :])
 
     def delete(self, collection: str, conditions: Any) -> None:
         """Remove the points that a filter matches."""

@@ -1,21 +1,20 @@
 """A collection created elsewhere, such as by `langchain_qdrant`; it is read but never written."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 from langchain_lookup_knowledge.errors import IndexMissingError, StoreError
-from langchain_lookup_knowledge.l1.fusion import Hit, PointId
+from langchain_lookup_knowledge.l1.fusion import PointId
 from langchain_lookup_knowledge.l1.stores.qdrant.connection import QdrantConnection
 from langchain_lookup_knowledge.l1.stores.qdrant.layouts import PayloadKeys, guess_root
-from langchain_lookup_knowledge.l1.stores.qdrant.points import server_filter, server_vector
+from langchain_lookup_knowledge.l1.stores.qdrant.points import hits_of, query_requests
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     CATEGORY_FIELD,
     Contents,
     Fingerprint,
     PayloadFilter,
-    Point,
     Search,
     SearchResponse,
     group_by_filter,
@@ -46,7 +45,8 @@ class ExistingCollection:
         self._fingerprint: Fingerprint | None = None
 
     def __repr__(self) -> str:
-        return f"ExistingCollection(collection={self._connection.collection!r})"
+        address = self._connection.address
+        return f"ExistingCollection({address.url!r}, {address.collection!r})"
 
     def version(self) -> str | None:
         return None
@@ -107,14 +107,7 @@ class ExistingCollection:
     def lock(self) -> AbstractContextManager[None]:
         raise StoreError(self._refusal())
 
-    def write(
-        self,
-        contents: Contents,
-        removed: Iterable[str],
-        points: Iterable[Sequence[Point]],
-        *,
-        rebuild: bool = False,
-    ) -> None:
+    def write(self, *_: object, **__: object) -> None:
         raise StoreError(self._refusal())
 
     def _refusal(self) -> str:
@@ -129,34 +122,14 @@ class ExistingCollection:
         limit: int,
         glossary: Sequence[str] = (),
     ) -> SearchResponse:
-        from qdrant_client import models  # noqa: PLC0415
-
         self.fingerprint()
         fields = {CATEGORY_FIELD: self._keys.path(self._keys.category)}
-        planned = [Search("dense", "dense", dense, limit)] if dense else []
-        options = self._connection.options.query()
-        requests = [
-            models.QueryRequest(
-                query=server_vector(search.vector),
-                using=self._vector_name or None,
-                filter=server_filter(
-                    [(fields.get(field, field), values) for field, values in conditions]
-                ),
-                limit=limit,
-                with_payload=[self._keys.path(self._keys.entry)],
-                **options,
-            )
-            for conditions in filters
-            for search in planned
-        ]
+        renamed = [[(fields.get(name, name), values) for name, values in one] for one in filters]
+        planned = [Search("dense", self._vector_name or "", dense, limit)] if dense else []
+        shown = [self._keys.path(self._keys.entry)]
+        requests = query_requests(planned, renamed, shown, self._connection.options)
         points = self._connection.query(requests) if requests else []
-        lists = [
-            [
-                Hit(point.id, self._keys.entry_id(point.payload) or "", point.score)
-                for point in found
-            ]
-            for found in points
-        ]
+        lists = hits_of(points, lambda point: self._keys.entry_id(point.payload))
         if any(lists) and not any(hit.entry_id for found in lists for hit in found):
             raise StoreError(
                 f'no passage of the collection has "{self._keys.path(self._keys.entry)}": '

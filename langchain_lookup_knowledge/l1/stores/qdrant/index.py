@@ -2,19 +2,20 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import SecretStr
 
 from langchain_lookup_knowledge.errors import IndexMissingError, StoreError
 from langchain_lookup_knowledge.l1.deadlines import ThreadPool, remaining
-from langchain_lookup_knowledge.l1.fusion import Hit
+from langchain_lookup_knowledge.l1.fusion import Hit, PointId
+from langchain_lookup_knowledge.l1.stores.payloads import KeptPayloads, version_of
 from langchain_lookup_knowledge.l1.stores.qdrant.builds import (
     Builds,
     fingerprint_of,
-    progress_of,
     unindexed,
 )
 from langchain_lookup_knowledge.l1.stores.qdrant.connection import QdrantConnection
@@ -24,20 +25,25 @@ from langchain_lookup_knowledge.l1.stores.qdrant.limits import parts_of
 from langchain_lookup_knowledge.l1.stores.qdrant.points import (
     OWNER_KEY,
     any_of,
+    hits_of,
+    query_requests,
     server_filter,
     server_point,
-    server_vector,
 )
+from langchain_lookup_knowledge.l1.stores.qdrant.progress import progress_of
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     DIGEST_FIELD,
     EMBEDDED_FIELD,
     ENTRY_FIELD,
+    FOUND_FIELDS,
     REBUILD_COMMAND,
+    SHOWN_FIELDS,
     WORDS_ONLY,
     Contents,
     Fingerprint,
     PayloadFilter,
     Point,
+    Search,
     SearchResponse,
     entry_id_of,
     group_by_filter,
@@ -51,6 +57,11 @@ LOOK_SECONDS = 10.0
 """How often a search also asks whether the collection is being built in place."""
 LOOK_WAIT = 0.5
 """Maximum seconds that a search waits for that; at most half of its remaining time."""
+
+MAX_PAYLOADS = 20_000
+"""Maximum payloads that are kept in memory, where `PassageVerifier` holds as many; reading one
+again costs a round trip.
+"""
 
 
 class QdrantIndex:
@@ -116,13 +127,14 @@ class QdrantIndex:
         )
         self.url = url
         self.collection = collection
-        self._builds = Builds(self.connection, collection_options or {})
+        self.builds = Builds(self.connection, collection_options or {})
         self._lookers = ThreadPool()  # the client has no time limit for a single look
         self._next_look = 0.0
         self._caveat: str | None = None
+        self.payloads = KeptPayloads(MAX_PAYLOADS)
 
     def __repr__(self) -> str:
-        return f"QdrantIndex(collection={self.collection!r})"
+        return f"QdrantIndex({self.url!r}, {self.collection!r})"
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that name the server and the collection, without any secret."""
@@ -147,7 +159,7 @@ class QdrantIndex:
         own name, or if the server does not tell.
         """
         with suppress(StoreError):
-            return self.connection.call(self._builds.live)
+            return self.connection.call(self.builds.live)
         return None
 
     def fingerprint(self) -> Fingerprint | None:
@@ -186,7 +198,7 @@ class QdrantIndex:
         """Return what the next sync has to mend."""
         return (
             *(f'no payload index on "{field}"' for field in unindexed(self.connection, info)),
-            *(f'collection "{name}" of an interrupted build' for name in self._builds.leftovers()),
+            *(f'collection "{name}" of an interrupted build' for name in self.builds.leftovers()),
             *(["the last build was interrupted"] if progress_of(info) else []),
         )
 
@@ -216,21 +228,23 @@ class QdrantIndex:
         if info is not None:
             fingerprint_of(info, self.collection)  # refuse a collection created elsewhere
         if rebuild or info is None:
-            target = self._builds.begin(contents)
+            target = self.builds.begin(contents)
             try:
-                self._builds.fill(target, batches)
+                filled = self.builds.fill(target, batches)
             except BaseException:
-                self._builds.abandon(target)
+                self.builds.abandon(target)
                 raise
-            self._builds.finish(target)  # if it fails, the switch may be done or still come
+            self.builds.finish(
+                target, filled.written
+            )  # if it fails, the switch may be done or still come
             return
-        self._builds.mend(info)
+        self.builds.mend(info)
         if contents.owner is not None:
             self.client.update_collection(self.collection, metadata={OWNER_KEY: contents.owner})
-        was_noted = self._builds.fill(self.collection, batches)
+        filled = self.builds.fill(self.collection, batches)
         self._remove(contents, sorted(removed))  # last: an entry is never missing while renewed
-        if was_noted or progress_of(info):
-            self._builds.finish(self.collection)
+        if filled.noted or progress_of(info):
+            self.builds.finish(self.collection, filled.written)
 
     def _remove(self, contents: Contents, entry_ids: Sequence[str]) -> None:
         """Remove the passages of entries, except those that were just written."""
@@ -249,31 +263,30 @@ class QdrantIndex:
         limit: int,
         glossary: Sequence[str] = (),
     ) -> SearchResponse:
-        from qdrant_client import models  # noqa: PLC0415
-
         planned = searches(dense, text, limit, glossary)
-        options = self.connection.options.query()
-        requests = [
-            models.QueryRequest(
-                query=server_vector(search.vector),
-                using=search.using,
-                filter=server_filter(conditions),
-                limit=search.limit,
-                with_payload=[ENTRY_FIELD],
-                **options,
-            )
-            for conditions in filters
-            for search in planned
-        ]
-        lists = [
-            [Hit(point.id, entry_id_of(point) or "", point.score) for point in points]
-            for points in self._found(requests)
-        ]
+        options = self.connection.options
+        answers = self._found(query_requests(planned, filters, FOUND_FIELDS, options))
+        lists = hits_of(answers, entry_id_of)
         ranked = group_by_filter(len(filters), planned, lists)
         hits = [hit for found in lists for hit in found]
         if dense and hits and not any(one.lists["dense"] for one in ranked):
             self._check_vectors(dense, hits[0])
-        return SearchResponse(ranked, self.connection.stored, self._look())
+        return SearchResponse(ranked, partial(self._stored, answers), self._look())
+
+    def _stored(
+        self, answers: Sequence[Sequence[Any]], point_ids: Collection[PointId]
+    ) -> dict[PointId, Mapping[str, Any]]:
+        """Return the payloads of points that a search found; only those that were not read before,
+        or have changed since, take another request.
+        """
+        found = {point.id: version_of(point.payload) for points in answers for point in points}
+
+        def is_current(point_id: PointId, payload: Mapping[str, Any]) -> bool:
+            version = found.get(point_id)
+            return version is not None and version[0] is not None and version == version_of(payload)
+
+        read = partial(self.connection.stored, fields=SHOWN_FIELDS)
+        return self.payloads.of(point_ids, read, is_current)
 
     def _found(self, requests: Sequence[Any]) -> list[Any]:
         try:
@@ -281,7 +294,7 @@ class QdrantIndex:
         except IndexMissingError:
             progress = None
             with suppress(StoreError):
-                progress = self.connection.call(self._builds.progress)
+                progress = self.connection.call(self.builds.progress)
             if progress is None:
                 raise
             missing = f'collection "{self.collection}" is being built, {progress}'
@@ -309,11 +322,9 @@ class QdrantIndex:
         Raises:
             StoreError: it has none.
         """
-        from qdrant_client import models  # noqa: PLC0415
-
-        options = self.connection.options.query()
-        request = models.QueryRequest(query=list(dense), using="dense", limit=1, **options)
-        if any(self.connection.query([request])):
+        by_vector = [Search("dense", "dense", dense, 1)]
+        requests = query_requests(by_vector, [()], FOUND_FIELDS, self.connection.options)
+        if any(self.connection.query(requests)):
             return
         stored = self.connection.stored([hit.point_id]).values()
         if not any(payload["metadata"].get("embedded") == WORDS_ONLY for payload in stored):
@@ -349,8 +360,9 @@ class QdrantIndex:
         the knowledge base; only the dimensions can be checked.
 
         Args:
-            url: as for `QdrantIndex`; `connection` takes its other arguments about the server and
-                about reading.
+            url: as for `QdrantIndex`.
+            connection: arguments of `QdrantIndex` about the server and about reading, such as
+                `api_key`, `timeout` and `search_params`.
             collection: the name of the collection.
             layout: what wrote the collection, and so the keys below: "langchain" (the package
                 `langchain-qdrant`), "llama_index", or "mcp_server_qdrant".

@@ -2,12 +2,13 @@
 request.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from langchain_lookup_knowledge.l1.fusion import Hit
 from langchain_lookup_knowledge.l1.stores.sparse import SparseVector, encode_document
-from langchain_lookup_knowledge.l1.stores.vector_index import PayloadFilter, Point
+from langchain_lookup_knowledge.l1.stores.vector_index import PayloadFilter, Point, Search
 
 FINGERPRINT_KEY = "lookup_knowledge"
 """Metadata key of a collection for the fingerprint that this package writes."""
@@ -15,6 +16,8 @@ OWNER_KEY = "lookup_knowledge_id"
 """Metadata key of a collection for the id of its knowledge base."""
 PROGRESS_KEY = "lookup_knowledge_progress"
 """Metadata key of a collection for the progress of a build; an empty value when it is done."""
+PARTS_KEY = "lookup_knowledge_parts"
+"""Metadata key of a collection for the number of parts in which several machines build it."""
 
 READ_CONSISTENCIES = ("majority", "quorum", "all")
 WRITE_ORDERINGS = ("weak", "medium", "strong")
@@ -84,6 +87,40 @@ def _check_one_of(name: str, given: Any, allowed: Sequence[str]) -> None:
 
 def _given(**arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
+
+
+def query_requests(
+    planned: Sequence[Search],
+    filters: Sequence[PayloadFilter],
+    fields: Sequence[str],
+    options: RequestOptions,
+) -> list[Any]:
+    """Return the queries of a batch: each search under the first filter, then under the next."""
+    from qdrant_client import models  # noqa: PLC0415
+
+    given = options.query()
+    return [
+        models.QueryRequest(
+            query=server_vector(search.vector),
+            using=search.using or None,
+            filter=server_filter(conditions),
+            limit=search.limit,
+            with_payload=list(fields),
+            **given,
+        )
+        for conditions in filters
+        for search in planned
+    ]
+
+
+def hits_of(
+    answers: Sequence[Sequence[Any]], entry_id_of: Callable[[Any], str | None]
+) -> list[list[Hit]]:
+    """Return the points that queries found as hits; one of an unknown entry has the id ""."""
+    return [
+        [Hit(point.id, entry_id_of(point) or "", point.score) for point in points]
+        for points in answers
+    ]
 
 
 def server_filter(conditions: PayloadFilter) -> Any:

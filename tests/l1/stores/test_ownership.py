@@ -8,7 +8,7 @@ from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import KnowledgeBase, QdrantIndex
 from langchain_lookup_knowledge.errors import StoreError
-from langchain_lookup_knowledge.l1.stores.qdrant.ownership import check_removals
+from langchain_lookup_knowledge.l1.stores.ownership import check_removals
 from langchain_lookup_knowledge.l1.stores.vector_index import Contents
 
 
