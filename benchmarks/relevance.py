@@ -5,8 +5,8 @@ one, in turn.
 
 EVAL holds a folder for each set, as in `evidence.py`; questions without an answer take part. Prints
 the area under the ROC curve, how often first matches of each level are right (and show the
-evidence), and the weights fitted to all sets, to put into `BUNDLED` (all features) and `UNFITTED`
-(those without cosines) of `lookup/relevance.py`. The same for the weights that are there now, which
+evidence), and the weights fitted to all sets, to put into `BUNDLED` and `UNFITTED`
+(without cosines) of `lookup/relevance.py`. The same for the weights that are there now, which
 were fitted to these very questions: look at them for what changed, not for how good they are.
 `--json` keeps what was measured of each question. `UNFITTED` is shown as if it could claim high,
 which it never does.
@@ -32,16 +32,11 @@ from langchain_lookup_knowledge.evaluation.measuring import (
 from langchain_lookup_knowledge.evaluation.report import reliability_table
 from langchain_lookup_knowledge.lookup.answer.relevance import (
     BUNDLED,
-    FEATURES,
     UNFITTED,
-    Feature,
     RelevanceModel,
 )
 
-WITHOUT_COSINES: tuple[Feature, ...] = tuple(
-    name for name in FEATURES if name not in ("similarity_lead", "no_similarity")
-)
-SIDES = {"BUNDLED": (FEATURES, BUNDLED), "UNFITTED": (WITHOUT_COSINES, UNFITTED)}
+SIDES = {"BUNDLED": BUNDLED, "UNFITTED": UNFITTED}
 
 
 def questions_of(folder: Path) -> list[Question]:
@@ -81,7 +76,8 @@ def main() -> None:
     found = {name: judged_of(arguments.folder / name, arguments.data_dir) for name in names}
     judged = [outcome for outcomes_of_set in found.values() for outcome in outcomes_of_set]
     groups = [name for name, outcomes_of_set in found.items() for _ in outcomes_of_set]
-    for label, (features, current) in SIDES.items():
+    for label, current in SIDES.items():
+        features = tuple(current.weights)
         models = cross_validated(judged, groups, features)
         show(f"{label}, fitted to the other sets", judged, models)
         show(f"{label}, as it is", judged, [replace(current, fitted=True)] * len(judged))

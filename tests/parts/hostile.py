@@ -64,7 +64,6 @@ def check_marks(content, artifact):
     ):
         lines = block.split("\n")
         assert lines[0].startswith(f"[{number}] ")
-        assert lines[0].endswith(")")
         assert lines[1].startswith("source: ")
         assert not re.search(r"[<＜]\s*[/／]?\s*(match|ｍａｔｃｈ)", block, re.IGNORECASE)
         assert not re.search("[\u200b-\u200f\u2028-\u202e\x85\r\U000e0000-\U000e007f]", block)

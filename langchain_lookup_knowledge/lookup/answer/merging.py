@@ -2,13 +2,13 @@
 text to show is chosen later.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_lookup_knowledge.l1.fusion import ENTRY_WEIGHTS, PASSAGE_WEIGHTS, support
 from langchain_lookup_knowledge.lookup.filters import best_similarity
-from langchain_lookup_knowledge.text.search_terms import is_exact
+from langchain_lookup_knowledge.text.search_terms import is_exact, search_terms
 from langchain_lookup_knowledge.types import (
     Candidate,
     CandidatePassage,
@@ -24,6 +24,8 @@ from langchain_lookup_knowledge.types import (
 HINT_WEIGHT = 0.4
 """Weight of the additional ranked list, which has the entries that a specific term hints at."""
 
+BEST_SHOWN = 3
+"""Number of passages, the best of all, whose entries are matches even if they rank lower."""
 WEAK = 0.35
 """Share of the best entry's score below which an entry is considered noise."""
 
@@ -58,11 +60,11 @@ def merge(
 ) -> list[FoundEntry]:
     """Return the best `limit` entries that L1 found, with the hints as an additional list.
 
-    Only entries that a specific term hints at gain weight. If there are several results, one of
-    them is such an entry. Neither rule applies after a filter was relaxed (`weigh_hints=False`),
-    because the hints have just proved misleading. Even then, hints get the weight that weak
-    similarities give up (see `fusion.rank`). For an entry that only L0 found, `passages` returns
-    the passages that may be shown.
+    The entries of the best passages are among them. Only entries that a specific term hints at gain
+    weight. If there are several results, one of them is such an entry. The rules about hints do not
+    apply after a filter was relaxed (`weigh_hints=False`), because the hints have just proved
+    misleading. Even then, hints get the weight that weak similarities give up (see `fusion.rank`).
+    For an entry that only L0 found, `passages` returns the passages that may be shown.
     """
     hinted = {entry["entry_id"]: entry for entry in hints["entries"]}
     specific = specific_entries(hints)
@@ -74,7 +76,8 @@ def merge(
     for entry_id in specific:
         relative = hinted[entry_id]["score"] / hinted[specific[0]]["score"]
         scores[entry_id] = scores.get(entry_id, 0.0) + weight * relative
-    order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))[:limit]
+    order = sorted(scores, key=lambda entry_id: (-scores[entry_id], entry_id))
+    order = _with_best_passages(order, candidates, limit)
     if weigh_hints and limit > 1 and specific and not set(specific) & set(order):
         order[-1] = specific[0]
     kept = [found[entry_id] for entry_id in order if entry_id in found]
@@ -86,6 +89,20 @@ def merge(
         else _hinted(hinted[i], None, scores[i], passages(i))
         for i in order
     ]
+
+
+def _with_best_passages(
+    order: Sequence[str], candidates: Sequence[Candidate], limit: int
+) -> list[str]:
+    """Return the first `limit` entries of an order, the last of them replaced by the entries of the
+    best passages that are missing; the first entry stays.
+    """
+    passages = [(p["score"], one["entry_id"]) for one in candidates for p in one["passages"]]
+    best = {entry_id for _, entry_id in sorted(passages, key=lambda one: -one[0])[:BEST_SHOWN]}
+    others = [entry_id for entry_id in order[1:limit] if entry_id not in best]
+    missing = [entry_id for entry_id in order[limit:] if entry_id in best][: len(others)]
+    replaced = others[len(others) - len(missing) :]
+    return [entry_id for entry_id in order[:limit] if entry_id not in replaced] + missing
 
 
 def holder_of_exact(candidates: Sequence[Candidate], kept: Sequence[Candidate]) -> str | None:
@@ -138,6 +155,18 @@ def specific_entries(hints: Hints) -> list[str]:
     return [
         entry["entry_id"] for entry in hints["entries"] if not texts.isdisjoint(_declared(entry))
     ]
+
+
+def names_all(hints: Hints, entry_id: str, terms: Collection[str]) -> bool:
+    """Return whether the specific terms that an entry declares cover all terms of a query."""
+    declared = {
+        text for e in hints["entries"] if e["entry_id"] == entry_id for text in _declared(e)
+    }
+    names = (
+        t["text"] for t in hints["terms"] if t["specific"] and t["text"].casefold() in declared
+    )
+    covered = {term for name in names for term in search_terms(name)}
+    return bool(terms) and covered.issuperset(terms)
 
 
 def _declared(entry: HintEntry) -> set[str]:

@@ -206,9 +206,10 @@ def _block(
     if heading and heading != match["title"] and (text is not None or _begins_under(match)):
         place += f" > {heading}"
     title = quoted(match["title"], width) + standing_of(match, width)
+    why = _why(match, guessed, width)
     lines = [
         f"<{mark}>",
-        f"[{number}] {title} ({_why(match, guessed, width)})",
+        f"[{number}] {title} ({why})" if why else f"[{number}] {title}",
         f"source: {quoted(place, width)}",
         escaped(match["snippet"]) if text is None else text,
         f"</{mark}>",
@@ -251,7 +252,8 @@ def _cut_block(number: int, match: Match, mark: str, guessed: _Guessed, limit: i
 
 
 def _why(match: Match, guessed: _Guessed, width: int) -> str:
-    by_words = match["similarity"] is None  # a similarity says more in fewer words
+    """Return the terms that led to a match; empty if its meaning alone did."""
+    by_words = match["similarity"] is None
     terms = [
         f"{field} {quoted(text, width)!r}" + guessed.get((field, text), "")
         for field, text in ((matched["field"], matched["text"]) for matched in match["matched"])
@@ -259,10 +261,7 @@ def _why(match: Match, guessed: _Guessed, width: int) -> str:
     ]
     if len(terms) > MAX_TERMS:
         terms[MAX_TERMS:] = [f"{len(terms) - MAX_TERMS} more"]
-    listed = [shorten(", ".join(terms), 2 * width)] if terms else []
-    if match["similarity"] is not None:
-        listed.append(f"similarity {match['similarity']:.2f}")
-    return ", ".join(listed) or "by the order of the list"
+    return shorten(", ".join(terms), 2 * width) if terms else ""
 
 
 def _how(query: str, term: HintTerm) -> str:

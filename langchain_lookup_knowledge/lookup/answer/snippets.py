@@ -51,9 +51,9 @@ RARE_WORD = 2
 as a code or a number) gets one if it is rare.
 """
 MAX_RARE_WINDOWS = 2
-ENTRY_CHARS = 80
+ENTRY_CHARS = 62
 """Typical number of characters around the text of an entry, without its title, source and matched
-terms: marks, number, lines and similarity.
+terms: marks, number and lines.
 """
 NAMES_CHARS = 300
 """Maximum characters counted for the title, source and matched terms of an entry."""
@@ -65,7 +65,7 @@ PATH_CHARS = 120
 """Maximum characters of the path of an embedded passage."""
 LINE = 120
 """Maximum characters of a match that has no room for a window: one line that shows its topic."""
-HEAD_CHARS = 420
+HEAD_CHARS = 330
 """Typical characters before the first match."""
 GAP = "\n[…]\n"
 """Separates two windows of an entry that are not neighbors."""

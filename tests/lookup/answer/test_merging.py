@@ -205,3 +205,13 @@ def test_a_rare_word_that_is_no_exact_thing_keeps_no_place():
     others = [candidate(f"note-{n}", score=0.9) for n in range(3)]
     holder = candidate("diary", score=0.1, passages=[passage("A gizmo.", rare=["gizmo"])])
     assert "diary" not in ids(merge(NO_HINTS, [*others, holder], limit=3))
+
+
+def test_the_entry_of_one_of_the_best_passages_is_a_match_though_it_ranks_lower():
+    found = [candidate(f"{n}.md", score=0.5 - n / 100) for n in range(8)]
+    found[6]["passages"][0]["score"] = 0.9
+    merged = merge(NO_HINTS, found, limit=4)
+    ids = [entry.entry_id for entry in merged]
+    assert ids[0] == "0.md"
+    assert ids[-1] == "6.md"
+    assert len(ids) == 4

@@ -53,6 +53,23 @@ def test_the_level_is_the_models_and_only_the_similarity_supports_a_semantic_cla
     assert (relevance["level"], relevance["semantic_support"]) == (level, support)
 
 
+@pytest.mark.parametrize(
+    ("query", "entry", "level"),
+    [
+        ("kw-a.md", "a.md", "medium"),
+        ("kw-a.md refund", "a.md", "low"),
+        ("kw-a.md", "b.md", "low"),
+    ],
+)
+def test_an_entry_whose_specific_terms_are_the_whole_query_is_at_least_medium(query, entry, level):
+    terms = written_terms(query)
+    found = [first(0.1, entry_id=entry)]
+    given = hints("a.md")
+    assert judge(found, given, query=terms, counts=dict.fromkeys(terms, 3))["level"] == level
+    vague = hints("a.md", specific=False)
+    assert judge(found, vague, query=terms, counts=dict.fromkeys(terms, 3))["level"] == "low"
+
+
 @pytest.mark.parametrize(("similarity", "level"), [(None, "high"), (0.39, "high"), (0.4, "high")])
 def test_a_level_without_similarity_is_no_semantic_claim(similarity, level):
     relevance = judge([first(similarity)], model=RelevanceModel(3.0, {}))
@@ -183,9 +200,10 @@ def test_the_features_of_an_only_match_and_of_a_query_without_words():
     assert features([first(score=0.0)], ["refund"], {})["lead"] == 0.0
 
 
-def test_every_feature_is_measured_and_weighed():
-    assert tuple(features([first()], list(TERMS), COUNTS)) == FEATURES == tuple(BUNDLED.weights)
-    assert set(FEATURES) - set(UNFITTED.weights) == {"similarity_lead", "no_similarity"}
+def test_every_feature_is_measured_and_all_but_the_agreement_are_weighed():
+    assert tuple(features([first()], list(TERMS), COUNTS)) == FEATURES
+    assert set(FEATURES) - set(BUNDLED.weights) == {"agreement"}
+    assert set(BUNDLED.weights) - set(UNFITTED.weights) == {"similarity_lead", "no_similarity"}
 
 
 @pytest.mark.parametrize(

@@ -86,10 +86,18 @@ def test_the_heading_stands_next_to_the_source_unless_the_text_has_it(kb, first,
     assert f"\nsource: {place}\n" in render({**artifact, "matches": [match]}, 6000)
 
 
+def test_a_match_by_meaning_alone_needs_no_explanation(kb):
+    artifact = create_lookup_knowledge_tool(kb).invoke(call("refund")).artifact
+    first = {**artifact["matches"][0], "matched": [], "similarity": 0.5}
+    shown = render({**artifact, "matches": [first]}, 6000)
+    assert f"\n[1] {first['title']}\n" in shown
+    assert artifact["relevance"]["reason"] in shown
+
+
 def test_many_terms_are_counted(kb):
     artifact = create_lookup_knowledge_tool(kb).invoke(call("refund")).artifact
     artifact["matches"][0]["matched"] = [{"field": "keywords", "text": f"k{i}"} for i in range(25)]
-    assert "keywords 'k9', 15 more, similarity" in render(artifact, 6000)
+    assert "keywords 'k9', 15 more)\n" in render(artifact, 6000)
 
 
 @pytest.mark.parametrize(

@@ -216,10 +216,10 @@ def test_a_match_tells_its_state_and_version(tmp_path, embedding, options):
     assert next(iter(metadata)) == "new.md"
     assert metadata["new.md"] == {"version": "7"}
     text = render(result, 4400)
-    assert "[1] Travel allowance 2024 (version 7) (" in text
+    assert "[1] Travel allowance 2024 (version 7)" in text
     if options.get("k") != 1:
         assert metadata["old.md"] == {"state": "superseded", "superseded_by": ["new.md"]}
-        assert "Travel allowance (superseded by new.md) (" in text
+        assert "Travel allowance (superseded by new.md)" in text
 
 
 @pytest.mark.parametrize("l1_enabled", [True, False])
