@@ -51,3 +51,15 @@ class Health(SyncHealth):
     """
 
     kept_entries: str
+
+
+def is_answering(health: Health) -> bool:
+    """Return whether vector search and the index do their part in lookups, as far as the last
+    lookups and syncs tell; otherwise L0 answers, or an index that is behind its folder.
+    """
+    return health["l1"] in ("untried", "ok", "disabled") and health["index"] in (
+        "current",
+        "building",
+        "remote",
+        "off",
+    )

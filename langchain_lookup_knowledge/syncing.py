@@ -15,7 +15,7 @@ from langchain_lookup_knowledge.health import SyncHealth
 from langchain_lookup_knowledge.knowledge import Knowledge
 from langchain_lookup_knowledge.l0 import lints
 from langchain_lookup_knowledge.l1 import indexing
-from langchain_lookup_knowledge.l1.index_state import IndexState
+from langchain_lookup_knowledge.l1.index_state import Digests, IndexState
 from langchain_lookup_knowledge.l1.indexing import Indexer, SyncReport
 from langchain_lookup_knowledge.l1.models import embeddings, languages
 from langchain_lookup_knowledge.l1.saved_settings import Parts
@@ -75,6 +75,7 @@ class Syncing:
         self._read = read
         self._save_settings = save_settings
         self.state = IndexState()
+        self._digested = Digests()
         index = parts.index
         self.l1 = L1Search(
             index,
@@ -203,8 +204,14 @@ class Syncing:
             entries = {name: entry for name, entry in entries.items() if index.holds(name)}
 
         def write() -> SyncReport:
-            language = self.state.language
-            indexer = Indexer(index, self.l1.embedding, self._unfinished, self._id, language)
+            indexer = Indexer(
+                index,
+                self.l1.embedding,
+                self._unfinished,
+                self._id,
+                self.state.language,
+                self._digested,
+            )
             report = indexer.write(
                 entries,
                 rebuild=rebuild,
@@ -275,8 +282,7 @@ class Syncing:
             self._unembedded = contents.unembedded
 
     def _digests(self) -> dict[str, str]:
-        entries = self.knowledge.entries
-        return {entry_id: indexing.digest(entry) for entry_id, entry in entries.items()}
+        return self._digested.of(self.knowledge.entries)
 
     def health(self) -> SyncHealth:
         """Return the state of L1 and the index, as in `KnowledgeBase.health`."""

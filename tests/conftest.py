@@ -16,6 +16,7 @@ import pytest
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
+from langchain_lookup_knowledge.l1.models.choice import as_embeddings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So a shell starts what it runs in the background; processes of the tests would inherit it.
@@ -26,6 +27,9 @@ MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
     # Each index and database is flushed to disk when it is made: in memory that takes no time.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+DEFAULT_MODEL = as_embeddings(None)
+"""Kept, so that the tests of a process load it once, at its first use."""
 
 REFUNDS = """---
 title: Refunds

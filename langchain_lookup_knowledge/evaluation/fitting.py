@@ -67,16 +67,14 @@ def fit_to(kb: KnowledgeBase, questions: Sequence[Question]) -> Fit:
     answerable = sum(outcome.answerable for outcome in judged)
     if answerable < LEAST_QUESTIONS:
         raise DocumentError(
-            f"--fit needs {LEAST_QUESTIONS} questions with an answer, for "
-            "which vector search finds "
-            f"the first match; there are {answerable}: add questions"
+            f"--fit needs {LEAST_QUESTIONS} questions with an answer, for which vector search "
+            f"finds the first match; there are {answerable}: add questions"
         )
     right = sum(outcome.right for outcome in judged)
     if min(right, len(judged) - right) < LEAST_OF_EACH:
         raise DocumentError(
-            f"--fit needs {LEAST_OF_EACH} right and {LEAST_OF_EACH} wrong "
-            "first matches to tell them "
-            f"apart; {right} of {len(judged)} are right: add other questions"
+            f"--fit needs {LEAST_OF_EACH} right and {LEAST_OF_EACH} wrong first matches to tell "
+            f"them apart; {right} of {len(judged)} are right: add other questions"
         )
     current = model_for(kb.embedding, kb.data_folder)
     return Fit(

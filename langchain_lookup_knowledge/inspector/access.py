@@ -23,7 +23,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-
+HEALTH = "/healthz"
+"""The path that says whether the knowledge base answers."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Host names that only this machine can reach."""
 
@@ -32,11 +33,17 @@ def guard(host: str, token: str | None) -> Callable[[Request, RequestResponseEnd
     """Return the middleware that checks every request.
 
     Other host names are refused: with DNS rebinding, a page of another site could read ours.
+    `HEALTH` answers all requests; `request.state.whole` is true for those that are not refused.
     """
     names = {host, *LOOPBACK}
 
     async def check(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        if is_loopback(host) and _host_name(request) not in names:
+        if request.url.path == HEALTH:
+            request.state.whole = (not is_loopback(host) or _host_name(request) in names) and (
+                not token or _is_allowed(request, token)
+            )
+            response = await call_next(request)
+        elif is_loopback(host) and _host_name(request) not in names:
             response = Response("This address is not the inspector's.", 421)
         elif token and request.url.path != "/login" and not _is_allowed(request, token):
             response = Response("Open the link that the inspector printed when it started.", 401)

@@ -19,6 +19,7 @@ import jinja2
 from starlette.applications import Starlette
 
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
+from langchain_lookup_knowledge.health import Health
 from langchain_lookup_knowledge.inspector import charts, why
 from langchain_lookup_knowledge.inspector.evidence import ShownPassage, TodaysEntries
 from langchain_lookup_knowledge.inspector.gaps import (
@@ -31,7 +32,7 @@ from langchain_lookup_knowledge.inspector.gaps import (
     missing_words,
     proven,
 )
-from langchain_lookup_knowledge.inspector.texts import marked, shown
+from langchain_lookup_knowledge.inspector.texts import marked, shown, whole
 from langchain_lookup_knowledge.inspector.trying import (
     OTHER,
     Settings,
@@ -107,6 +108,7 @@ class Inspector:
         )
         self._pages.filters |= {
             "shown": shown,
+            "whole": whole,
             "when": _when,
             "anchor": _anchor,
             "share": _share,
@@ -288,6 +290,16 @@ class Inspector:
         unfit = health["index"] in ("behind", "missing", "damaged")
         index = [f"The index is {health['index']}: {health['message']}"] if unfit else []
         return [*index, *format_changes(changed)]
+
+    def health(self) -> Health | None:
+        """Return the health of the knowledge base, which is opened for it, read-only, unless it is
+        open; None without one.
+
+        Raises:
+            LookupKnowledgeError: it cannot be opened.
+        """
+        kb = self._kb or self._today.knowledge_base()
+        return kb.health() if kb else None
 
     def _current_kb(self) -> KnowledgeBase | None:
         """Return the knowledge base, if any, synced with its folder.

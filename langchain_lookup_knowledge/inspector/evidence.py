@@ -98,6 +98,14 @@ class TodaysEntries:
         line = f":{lines[0]}" if lines and self._opener == "vscode" else ""
         return f"{OPENERS[self._opener]}{path}{line}"
 
+    def knowledge_base(self) -> KnowledgeBase | None:
+        """Return the knowledge base, opened read-only; None if there is none.
+
+        Raises:
+            LookupKnowledgeError: it cannot be opened.
+        """
+        return self._current(())
+
     def _current(self, ids: Iterable[str]) -> KnowledgeBase | None:
         if self._look_kb is None:
             return None

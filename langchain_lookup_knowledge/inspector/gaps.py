@@ -11,11 +11,18 @@ from typing import Any
 
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
 from langchain_lookup_knowledge.inspector.texts import by_shared_terms
+from langchain_lookup_knowledge.inspector.why import matched_words
 from langchain_lookup_knowledge.l1.models import embeddings
 from langchain_lookup_knowledge.records.feedback import gap_key
 from langchain_lookup_knowledge.records.invocations import is_hashed
 from langchain_lookup_knowledge.records.rows import ANSWERED, moment_of, readable_details
-from langchain_lookup_knowledge.text.search_terms import is_exact, is_part, parts_of, written_terms
+from langchain_lookup_knowledge.text.search_terms import (
+    is_exact,
+    is_part,
+    parts_of,
+    search_terms,
+    written_terms,
+)
 from langchain_lookup_knowledge.types import Invocation
 
 logger = logging.getLogger("langchain_lookup_knowledge")
@@ -26,8 +33,10 @@ GAP_ROWS = 5_000
 """Number of newest lookups in which gaps are looked for."""
 MAX_QUERIES = 200
 """Maximum number of queries whose records are read, the most frequent first."""
-WEAK_SCORE = 0.4
-"""A first match that scores less is a weak one; the best score is 1 (benchmarks/gaps.py)."""
+WEAK_SCORE, WEAK_SCORE_BY_WORDS = 0.4, 0.25
+"""A first match that scores less is a weak one, and if it was found by words alone; the best score
+is 1 (benchmarks/gaps.py).
+"""
 MAX_SUGGESTED = 3
 """Maximum number of words that are suggested as keywords."""
 
@@ -44,7 +53,7 @@ class Proof(IntEnum):
     EXACT = 2
     """No passage holds a code, version or other exact thing of the query."""
     WEAK = 3
-    """No passage holds a word of the query, and the best match is a weak one."""
+    """A rare word of the query is missing from what was shown, and the best match is a weak one."""
     NONE = 4
     """Nothing: the answer claims low relevance, but may be right."""
 
@@ -55,8 +64,8 @@ class Gap:
 
     `closed` says why it is no gap any more: "done" (marked by hand), or "found" (a later lookup has
     a good match); empty if it is still one. `wrong`: whether a person called its answer wrong.
-    `proof` is known once the record of its newest lookup was read; `details` are those of the
-    record.
+    Once the record of its newest lookup was read, `details` are those of the record, `unshown` are
+    the rare words that only passages hold that were not shown, and `proof` is what this proves.
     """
 
     query: str
@@ -66,6 +75,7 @@ class Gap:
     wrong: bool = False
     scope: Mapping[str, str] = field(default_factory=dict)
     proof: Proof = Proof.NONE
+    unshown: Sequence[str] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -121,7 +131,8 @@ def gaps_in(
 def proven(
     gaps: Sequence[Gap], records: Callable[[Sequence[str]], Sequence[Invocation]]
 ) -> list[Gap]:
-    """Return the most frequent gaps with what their newest records prove, the most certain first.
+    """Return the most frequent gaps with what their newest records prove, the most certain first;
+    of those without a proof, the ones with the weakest best matches first.
 
     `records` returns the invocations with these ids; a gap without one is left out.
     """
@@ -131,24 +142,31 @@ def proven(
     for gap in read:
         record = found[gap.newest["id"]]
         gap.details = readable_details(record["retrieval_details"])
-        gap.proof = Proof.WRONG if gap.wrong else proof_in(gap.details)
-    return sorted(read, key=lambda gap: (gap.proof, -gap.times))
+        gap.unshown = unshown_words(record["query"] or "", gap.details)
+        gap.proof = Proof.WRONG if gap.wrong else proof_in(gap.details, gap.unshown)
+    return sorted(read, key=_certainty)
 
 
-def proof_in(details: Mapping[str, Any]) -> Proof:
+def _certainty(gap: Gap) -> tuple[float, float, int]:
+    score = (gap.best or {}).get("score") or 0.0
+    return gap.proof, score if gap.proof is Proof.NONE else 0.0, -gap.times
+
+
+def proof_in(details: Mapping[str, Any], unshown: Sequence[str]) -> Proof:
     """Return what the details of a lookup of low relevance, or without a match, prove.
 
-    Words that stand in no passage are ones that the query may only have put otherwise; they prove
-    something if the best match is weak, too, and no declared term points at it. An exact thing
-    cannot be put otherwise.
+    A word that was not shown (`unshown`, or one that is in no passage) may only be put otherwise in
+    the entries; it proves something if the best match is weak, too, and no declared term points at
+    it. An exact thing cannot be put otherwise.
     """
     if not details["matches"]:
         return Proof.NOTHING
     first, absent = details["matches"][0], absent_terms(details)
-    if any(is_exact(term) and not term.isdigit() for term in absent):
+    if any(not term.isalnum() and any(map(str.isdigit, term)) for term in absent):
         return Proof.EXACT
-    is_weak = first["score"] is not None and first["score"] < WEAK_SCORE
-    if absent and is_weak and "L0" not in first["layers"]:
+    weak = WEAK_SCORE_BY_WORDS if first["similarity"] is None else WEAK_SCORE
+    is_weak = first["score"] is not None and first["score"] < weak
+    if (absent or unshown) and is_weak and "L0" not in first["layers"]:
         return Proof.WEAK
     return Proof.NONE
 
@@ -158,6 +176,15 @@ def absent_terms(details: Mapping[str, Any]) -> list[str]:
     absent = [term for term, number in details["rare"].items() if not number]
     parts = parts_of(absent)
     return [term for term in absent if term not in parts]
+
+
+def unshown_words(query: str, details: Mapping[str, Any]) -> list[str]:
+    """Return the rare words of a query, as written, that passages hold, but none that was shown."""
+    held = {word for match in details["matches"] for word in matched_words(match)}
+    shown = set(search_terms(" ".join(held)))
+    written = written_terms(query)
+    rare = (term for term, number in details["rare"].items() if number and not is_part(term))
+    return list(dict.fromkeys(written[term] for term in rare if term in written.keys() - shown))
 
 
 def grouped(gaps: Sequence[Gap], vectors: Vectors, near: float) -> list[list[Gap]]:

@@ -1,14 +1,34 @@
-"""The HTTP protocol of the inspector and the MCP server, which closes connections that send no
-complete request.
+"""What the inspector and the MCP server have in common: the HTTP protocol, which closes connections
+that send no complete request, and the answer of `/healthz`.
 """
 
 import asyncio
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from langchain_lookup_knowledge.health import Health, is_answering
 
 REQUEST_SECONDS = 10.0
 """Maximum seconds for a request to arrive; uvicorn itself waits forever."""
+
+
+def health_answer(
+    health: Health | None, *, whole: bool, without: Literal["ok", "opening", "degraded"]
+) -> JSONResponse:
+    """Return the answer of `/healthz`: 200 with the status "ok", or 503 with "degraded" if only a
+    part of the knowledge base answers.
+
+    `whole`: whether the caller may see all of `KnowledgeBase.health()`. `without`: the status if
+    there is no `health`.
+    """
+    status = without
+    if health is not None:
+        status = "ok" if is_answering(health) else "degraded"
+    shown = dict(health) if health and whole else {}
+    headers = {"Cache-Control": "no-store"}
+    return JSONResponse({"status": status, **shown}, 200 if status == "ok" else 503, headers)
 
 
 class PatientH11Protocol(H11Protocol):

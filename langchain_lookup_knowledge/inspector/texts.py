@@ -1,5 +1,6 @@
 """Prepare recorded text for pages: escape control characters, mark terms, group queries."""
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ _JOINERS = "\u200c\u200d"
 Other format characters may reverse text, so pages show their code points instead.
 """
 
+_CODES = re.compile(r"((?<![\w-])(?=[\w-]{3,24}(?![\w-]))(?=[\w-]*\d)\w+(?:-\w+)+)")
+"""Short words joined by hyphens, of which one has a digit."""
+
 
 def shown(text: object, limit: int = 200) -> str:
     """Cut a text to `limit` characters and write control and bidi characters as `[U+202E]`."""
@@ -29,6 +33,13 @@ def shown_lines(text: str) -> Markup:
     return Markup("\n").join(
         Markup("{}").format("".join(map(_visible, line))) for line in text.split("\n")
     )
+
+
+def whole(text: str) -> Markup:
+    """Return an escaped text whose codes, such as E-4711, are never broken over two lines."""
+    kinds = (Markup("{}"), Markup('<span class="quoted">{}</span>'))
+    parts = _CODES.split(text)
+    return Markup("").join(kinds[place % 2].format(part) for place, part in enumerate(parts))
 
 
 def _visible(character: str) -> str:

@@ -10,6 +10,7 @@ from langchain_lookup_knowledge.inspector.why import title_of
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.lookup.graph import create_lookup_knowledge_graph
 from langchain_lookup_knowledge.replay import L1_SECONDS
+from langchain_lookup_knowledge.text.wording import counted
 from langchain_lookup_knowledge.types import FilterMode, Invocation, LookupOptions
 
 OTHER = "_2"
@@ -52,7 +53,7 @@ class Settings:
     def __str__(self) -> str:
         used = self.options({})
         said = [
-            f"{used.k} matches",
+            f"At most {counted(used.k, 'match', 'matches')}",
             f"filter mode {used.filter_mode}",
             f"vector search {'on' if used.l1_enabled else 'off'}",
         ]

@@ -21,8 +21,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
-from langchain_lookup_knowledge.inspector.access import HEADERS, guard, listening, login
-from langchain_lookup_knowledge.inspector.serving import PatientH11Protocol
+from langchain_lookup_knowledge.inspector.access import HEADERS, HEALTH, guard, listening, login
+from langchain_lookup_knowledge.inspector.serving import PatientH11Protocol, health_answer
 from langchain_lookup_knowledge.records import feedback
 from langchain_lookup_knowledge.records.history import PAGE_ROWS
 from langchain_lookup_knowledge.records.selection import Selection
@@ -81,6 +81,7 @@ class Web:
                 Route("/gaps/done", self._done, methods=["POST"]),
                 Route("/style.css", self._style),
                 Route("/login", login(token)),
+                Route(HEALTH, self._health),
             ],
             middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard(host, token))],
             exception_handlers=dict.fromkeys(
@@ -188,6 +189,14 @@ class Web:
         if found is None:
             raise HTTPException(404, "There is no such lookup.")
         return found
+
+    def _health(self, request: Request) -> Response:
+        whole = request.state.whole
+        try:
+            return health_answer(self._inspector.health(), whole=whole, without="ok")
+        except LookupKnowledgeError as error:
+            logger.warning("the knowledge base cannot be opened: %s", error)
+            return health_answer(None, whole=whole, without="degraded")
 
     def _style(self, request: Request) -> Response:
         return Response(self._inspector.style, media_type="text/css")

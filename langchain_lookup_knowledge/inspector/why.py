@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from langchain_lookup_knowledge.inspector.texts import shown
+from langchain_lookup_knowledge.inspector.texts import shown, whole
 from langchain_lookup_knowledge.lookup.answer.merging import WEAK
 from langchain_lookup_knowledge.text.search_terms import is_exact, parts_of, written_terms
 from langchain_lookup_knowledge.text.wording import NO_PASSAGE_HOLDS, counted
@@ -72,7 +72,7 @@ def _nothing(l1: Mapping[str, Any]) -> str:
 def title_of(item: Mapping[str, Any]) -> Markup:
     """Return the title of a match in bold, or its id if its title was not recorded."""
     name = item.get("title") or item["entry_id"]
-    return Markup("<strong><bdi>{}</bdi></strong>").format(shown(name, 120))
+    return Markup("<strong><bdi>{}</bdi></strong>").format(whole(shown(name, 120)))
 
 
 def _lines(match: Mapping[str, Any]) -> str:

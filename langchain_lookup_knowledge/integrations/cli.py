@@ -14,12 +14,12 @@ from typing import Any
 
 from langchain_lookup_knowledge import __version__
 from langchain_lookup_knowledge.errors import LookupKnowledgeError
-from langchain_lookup_knowledge.integrations.command_line import ask, knowledge, records
-from langchain_lookup_knowledge.integrations.command_line.options import (
+from langchain_lookup_knowledge.integrations.command_line import ask, evaluate, knowledge, records
+from langchain_lookup_knowledge.integrations.command_line.opening import EmptyFolderError
+from langchain_lookup_knowledge.integrations.command_line.output import (
     DONE,
     NOTHING_FOUND,
     USAGE,
-    EmptyFolderError,
     Terminal,
     printable_lines,
 )
@@ -132,7 +132,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     knowledge.add_index(commands)
     ask.add_command(commands)
-    knowledge.add_commands(commands)
+    knowledge.add_check(commands)
+    evaluate.add_command(commands)
     records.add_commands(commands)
     knowledge.add_mcp(commands)
     for command in commands.choices.values():

@@ -28,6 +28,7 @@ from langchain_lookup_knowledge.types import (
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
+    from langchain_lookup_knowledge.health import Health
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 
 logger = logging.getLogger("langchain_lookup_knowledge")
@@ -136,6 +137,11 @@ class KnowledgeServer:
         """Return why the knowledge base could not be opened, or None."""
         error = self._opened.exception() if self._opened.done() else None
         return _why_not_opened(error) if error else None
+
+    def health(self) -> "Health | None":
+        """Return the health of the knowledge base; None if it is not open."""
+        is_open = self._opened.done() and self._opened.exception() is None
+        return self._opened.result().kb.health() if is_open else None
 
     def close(self) -> None:
         """Close the knowledge base if this object opened it."""

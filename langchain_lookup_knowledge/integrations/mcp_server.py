@@ -26,6 +26,9 @@ from langchain_lookup_knowledge.integrations.mcp_answers import (
 )
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 
 Answer = Callable[[Mapping[str, Any], str | int, Progress], Awaitable[dict[str, Any]]]
@@ -163,18 +166,15 @@ def http_app(
     token: str | None = None,
     allowed_hosts: Sequence[str] = (),
 ) -> Any:
-    """Return the ASGI application with the endpoint `/mcp`.
-
-    Requests must name the server as `host`, by the address that they reached, by the host name of
-    this machine or by one of `allowed_hosts`, so that no web page can reach it by DNS rebinding. If
-    there is a token, requests must send it as `Authorization: Bearer TOKEN`.
-    """
+    """Return the ASGI application with the endpoints `/mcp` and `/healthz`."""
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
     from mcp.server.transport_security import TransportSecuritySettings  # noqa: PLC0415
     from starlette.applications import Starlette  # noqa: PLC0415
+    from starlette.concurrency import run_in_threadpool  # noqa: PLC0415
     from starlette.routing import Route  # noqa: PLC0415
 
     from langchain_lookup_knowledge.inspector.access import LOOPBACK, is_loopback  # noqa: PLC0415
+    from langchain_lookup_knowledge.inspector.serving import health_answer  # noqa: PLC0415
 
     machine = () if is_loopback(host) else (socket.gethostname(),)  # `getfqdn` waits for DNS
     names = frozenset(name.casefold() for name in (host, *LOOPBACK, *machine, *allowed_hosts))
@@ -188,8 +188,15 @@ def http_app(
         async with manager.run():
             yield
 
+    endpoint = _Endpoint(manager.handle_request, token, names)
+
+    async def healthz(request: "Request") -> "Response":
+        whole = endpoint.refusal(request.scope) is None
+        health = await run_in_threadpool(knowledge.health)
+        return health_answer(health, whole=whole, without="opening")
+
     return Starlette(
-        routes=[Route("/mcp", _Endpoint(manager.handle_request, token, names))], lifespan=lifespan
+        routes=[Route("/mcp", endpoint), Route("/healthz", healthz)], lifespan=lifespan
     )
 
 
@@ -204,6 +211,14 @@ class _Endpoint:
         self._names = names
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        refused = self.refusal(scope)
+        if refused is None:
+            await self._handle(scope, receive, send)
+        else:
+            await refused(scope, receive, send)
+
+    def refusal(self, scope: Any) -> "Response | None":
+        """Return the answer to a request that is refused; None if it is allowed."""
         from starlette.responses import PlainTextResponse  # noqa: PLC0415
 
         headers = dict(scope["headers"])
@@ -212,16 +227,14 @@ class _Endpoint:
         origin = headers.get(b"origin")
         if _name(b"//" + headers.get(b"host", b"")) not in known:
             text = "This is not a name of this server: allow it with --allowed-host NAME."
-            await PlainTextResponse(text, 421)(scope, receive, send)
-        elif origin is not None and _name(origin) not in known:
+            return PlainTextResponse(text, 421)
+        if origin is not None and _name(origin) not in known:
             text = "Pages of this origin may not ask: allow it with --allowed-host NAME."
-            await PlainTextResponse(text, 403)(scope, receive, send)
-        elif self._token and not bears(scope["headers"], self._token):
+            return PlainTextResponse(text, 403)
+        if self._token and not bears(scope["headers"], self._token):
             text = "Send the token as Authorization: Bearer TOKEN."
-            refused = PlainTextResponse(text, 401, {"WWW-Authenticate": "Bearer"})
-            await refused(scope, receive, send)
-        else:
-            await self._handle(scope, receive, send)
+            return PlainTextResponse(text, 401, {"WWW-Authenticate": "Bearer"})
+        return None
 
 
 def _name(address: bytes) -> str | None:

@@ -222,7 +222,7 @@ class TermIndex:
     def _recount(self, terms: Sequence[Term]) -> None:
         """Recount the entries that contain these terms.
 
-        Only texts that may contain one of their words are cut into tokens.
+        Only texts that may contain all words of one of them are cut into tokens.
         """
         wanted = {id(term) for term in terms}
         matcher = Matcher()
@@ -233,11 +233,11 @@ class TermIndex:
                     for form in own:
                         matcher.add(keys, form)
             self._counts[id(term)] = 0, 0
-        stems = {keys[0][:-1] if len(keys[0]) > 3 else keys[0] for keys in matcher.forms}
+        stems = {tuple([k[:-1] if len(k) > 3 else k for k in keys]) for keys in matcher.forms}
         for entry in self.entries.values():
             text = f"{entry.text}\n{entry.declared_text}"
             written = text.lower() if text.isascii() else unaccented(plain(text).casefold())
-            if any(stem in written for stem in stems):
+            if any(all(stem in written for stem in several) for several in stems):
                 self._count(entry, 1, matcher)
 
 

@@ -1,17 +1,23 @@
 """The state of an index compared with its folder: current, behind, being built, missing or
-damaged.
+damaged; and the digests by which entries are compared.
 """
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 
 from langchain_lookup_knowledge.errors import EmbeddingError, IndexDamagedError, StoreError
 from langchain_lookup_knowledge.health import IndexHealth
 from langchain_lookup_knowledge.l1.models.languages import ENGLISH
 from langchain_lookup_knowledge.l1.stores.vector_index import INDEX_COMMAND, VectorIndex
+from langchain_lookup_knowledge.reading.entry import Entry
 
 BY_MEANING = "passages are found by meaning alone"
 DIFFERING = f"passages of the index that are not in the files were left out: {INDEX_COMMAND}"
 NO_INDEX_YET = f"there is no index yet: {INDEX_COMMAND}"
+UNINDEXED = ("links", "backlinks", "written")
+"""Fields of an entry that its passages do not use."""
 
 
 @dataclass(slots=True)
@@ -84,3 +90,29 @@ class IndexState:
         if self.older:
             return {"index": "behind", "message": self.outdated}
         return {"index": "behind" if self.failure else "current", "message": self.failure}
+
+
+def digest(entry: Entry) -> str:
+    """Return a hash of all data in an entry that its passages use, including embedded parts."""
+    names = (one.name for one in fields(entry) if one.name not in UNINDEXED)
+    held = {name: getattr(entry, name) for name in names}
+    written = json.dumps(held, default=asdict, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+class Digests:
+    """The digests of entries, kept until the entry is replaced by another one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Entry, str]] = {}
+
+    def of(self, entries: Mapping[str, Entry]) -> dict[str, str]:
+        """Return the digest of each entry."""
+        known = self._known
+        self._known = {
+            entry_id: held
+            if (held := known.get(entry_id)) and held[0] is entry
+            else (entry, digest(entry))
+            for entry_id, entry in entries.items()
+        }
+        return {entry_id: held[1] for entry_id, held in self._known.items()}

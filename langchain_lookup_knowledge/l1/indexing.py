@@ -1,11 +1,9 @@
 """Syncing an index with entries: only changed entries are embedded and written."""
 
-import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import NamedTuple
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge.errors import IndexDamagedError, StoreError
+from langchain_lookup_knowledge.l1.index_state import Digests
 from langchain_lookup_knowledge.l1.models import embeddings, languages
 from langchain_lookup_knowledge.l1.models.passage_vectors import PassageVectors
 from langchain_lookup_knowledge.l1.models.unfinished import UnfinishedBuild
@@ -43,8 +42,6 @@ UNEMBEDDED = (
     "the embedding model gave no usable vector for a passage: it is found by its words alone"
 )
 """The message about an entry with a passage that has no vector."""
-UNINDEXED = ("links", "backlinks", "written")
-"""Fields of an entry that its passages do not use."""
 FIRST_WINDOW, EMBED_WINDOW = 4, 64
 """Number of passages embedded, stored and shown on the progress bar at a time, first and at most.
 """
@@ -103,6 +100,7 @@ class Indexer:
             continue an interrupted one; None keeps nothing.
         knowledge_base_id: the id that a collection on a server carries.
         language: the language of entries that are too short to tell it.
+        digests: the digests of entries, to be filled.
     """
 
     def __init__(
@@ -112,11 +110,13 @@ class Indexer:
         unfinished: Path | None = None,
         knowledge_base_id: str | None = None,
         language: str = languages.ENGLISH,
+        digests: Digests | None = None,
     ) -> None:
         self._index = index
         self._embedding = embedding
         self._unfinished = UnfinishedBuild(unfinished)
         self._id = knowledge_base_id
+        self._digests = digests or Digests()
         self._vectors = PassageVectors(embedding, self._unfinished, language)
 
     def write(
@@ -174,7 +174,7 @@ class Indexer:
         *,
         rebuild: bool,
     ) -> SyncReport:
-        digests = {entry_id: digest(entry) for entry_id, entry in entries.items()}
+        digests = self._digests.of(entries)
         looked = False
         if not rebuild:
             version = self._index.version()
@@ -307,14 +307,6 @@ def _windows(passages: int) -> Iterator[int]:
         yield start
         start, size = start + size, min(2 * size, EMBED_WINDOW)
     yield passages
-
-
-def digest(entry: Entry) -> str:
-    """Return a hash of all data in an entry that its passages use, including embedded parts."""
-    names = (field.name for field in fields(entry) if field.name not in UNINDEXED)
-    held = {name: getattr(entry, name) for name in names}
-    written = json.dumps(held, default=asdict, ensure_ascii=False, sort_keys=True)
-    return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def passages(entry: Entry, embedding: Embeddings) -> list[Passage]:

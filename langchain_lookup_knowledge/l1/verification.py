@@ -12,6 +12,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_lookup_knowledge.l1 import indexing
 from langchain_lookup_knowledge.l1.candidates import is_sound
 from langchain_lookup_knowledge.l1.fusion import PointId
+from langchain_lookup_knowledge.l1.index_state import digest
 from langchain_lookup_knowledge.reading.entry import Entry
 from langchain_lookup_knowledge.reading.passages import Passage
 
@@ -52,7 +53,7 @@ class _Split:
 
     @cached_property
     def _digest(self) -> str:
-        return indexing.digest(self._entry)
+        return digest(self._entry)
 
     @cached_property
     def _passages(self) -> list[Passage]:

@@ -19,6 +19,7 @@ from langchain_lookup_knowledge.lookup.nesting import (
 )
 from langchain_lookup_knowledge.lookup.nodes import Nodes
 from langchain_lookup_knowledge.lookup.recording import checked_recorder
+from langchain_lookup_knowledge.lookup.signals.metrics import watch
 from langchain_lookup_knowledge.lookup.state import LookupInput, LookupState
 from langchain_lookup_knowledge.types import (
     STEPS,
@@ -92,6 +93,7 @@ def build_graph(
             "leave scope_fields out, or build an index"
         )
     kb.note_scope_fields(options.scope_fields)
+    watch(kb, recorder)
     steps = Nodes(
         kb,
         recorder,

@@ -28,6 +28,7 @@ from langchain_lookup_knowledge.lookup.filters import choose_filter
 from langchain_lookup_knowledge.lookup.invocation import cancelled, invocation
 from langchain_lookup_knowledge.lookup.nesting import invocation_id, result_of
 from langchain_lookup_knowledge.lookup.recording import UNRECORDED, keep, milliseconds
+from langchain_lookup_knowledge.lookup.signals.metrics import count, is_metered
 from langchain_lookup_knowledge.lookup.state import (
     LookupState,
     joins_of,
@@ -317,7 +318,8 @@ class Nodes:
 
     def record_cancelled(self, state: LookupState, config: RunnableConfig) -> None:
         """Record a lookup that was cancelled, with what it had found until then."""
-        keep(self.recorder, self._record(cancelled, state, config))
+        made = self._record(cancelled, state, config)
+        count(made, keep(self.recorder, made))
 
     def _record(
         self, made_by: Callable[..., Invocation], state: LookupState, config: RunnableConfig
@@ -325,9 +327,11 @@ class Nodes:
         return made_by(state, config, self.options, self.name, drop_weak=self.drop_weak)
 
     def _recorded(self, state: LookupState, config: RunnableConfig) -> LookupState:
-        if self.recorder is None:
+        if self.recorder is None and not is_metered():
             return {"recorded": "off"}
-        kept = keep(self.recorder, self._record(invocation, state, config))
+        made = self._record(invocation, state, config)
+        kept = keep(self.recorder, made)
+        count(made, kept)
         if kept != "failed" or self.options.record_mode != "required":
             return {"recorded": kept}
         return {**refused(UNRECORDED), "recorded": "failed", "hints": no_hints()}

@@ -15,7 +15,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_lookup_knowledge.errors import DocumentError
-from langchain_lookup_knowledge.reading.embeds import find_connections, joined
+from langchain_lookup_knowledge.reading.embeds import find_connections, joined, rejoined
 from langchain_lookup_knowledge.reading.entry import Entry
 from langchain_lookup_knowledge.reading.files import (
     Skipped,
@@ -137,8 +137,12 @@ def read_again(
         )
     joined_entries, embeds = known.entries, list(known.problems)
     if not known.holds(reader.files, list(entries)):
-        embeds = []
-        joined_entries = joined(list(entries.values()), embeds)
+        edited = known.edited(reader.files, list(entries))
+        renewed = None if edited is None else rejoined(known.entries, edited)
+        if renewed is None:
+            embeds = []
+            renewed = joined(list(entries.values()), embeds)
+        joined_entries = renewed
     report = LoadReport(
         len(paths),
         len(entries),

@@ -29,7 +29,12 @@ from langchain_lookup_knowledge.reading.links import (
 from langchain_lookup_knowledge.reading.metadata.frontmatter import draft_field
 from langchain_lookup_knowledge.reading.selection import ENDINGS
 from langchain_lookup_knowledge.scope import common_attributes, is_public
-from langchain_lookup_knowledge.text.outline import BLOCK_ID, HEADING_LINE, Outline, Part
+from langchain_lookup_knowledge.text.named_parts import (
+    BLOCK_ID,
+    HEADING_LINE,
+    NamedParts,
+    Part,
+)
 from langchain_lookup_knowledge.text.visible.cleaning import Shifts, one_line, unread_spans
 from langchain_lookup_knowledge.text.wording import shorten
 from langchain_lookup_knowledge.types import Problem
@@ -141,6 +146,33 @@ def joined(entries: Sequence[Entry], problems: list[Problem]) -> list[Entry]:
     ]
 
 
+def rejoined(before: Sequence[Entry], edited: Sequence[tuple[Entry, Entry]]) -> list[Entry] | None:
+    """Return entries joined as `before`, with those that were edited: each as joined before, and
+    as read now. None if an edit may change more than these entries.
+
+    It does if links or embeds changed, or what links are resolved by, or if the text is embedded.
+    """
+    new = {entry.entry_id: entry for _, entry in edited}
+    for known, entry in edited:
+        if (
+            (known.title, known.entities, known.attributes, known.written.links)
+            != (entry.title, entry.entities, entry.attributes, entry.written.links)
+            or known.written.marks
+            or entry.written.marks
+        ):
+            return None
+    if any(entry.written.marks and not new.keys().isdisjoint(entry.links) for entry in before):
+        return None
+    if any(not new.keys().isdisjoint(embed.sources) for e in before for embed in e.embeds):
+        return None
+    return [
+        replace(new[entry.entry_id], links=entry.links, backlinks=entry.backlinks)
+        if entry.entry_id in new
+        else entry
+        for entry in before
+    ]
+
+
 def _connected(entry: Entry, **values: Any) -> Entry:
     """Return an entry with these values: itself if it has them already."""
     if all(getattr(entry, name) == value for name, value in values.items()):
@@ -186,7 +218,7 @@ class _Reader:
         self._entries = entries
         self._targets = targets
         self._left = MAX_TOTAL_CHARS
-        self._outlines: dict[str, Outline] = {}
+        self._named: dict[str, NamedParts] = {}
 
     def targets_of(self, host: str) -> Iterator[str]:
         """Yield the entries that an entry embeds or tries to embed."""
@@ -225,10 +257,10 @@ class _Reader:
                 problems.append(_not_read(mark, host, at, reason))
         return embeds
 
-    def _outline(self, name: str) -> "Outline":
-        if name not in self._outlines:
-            self._outlines[name] = Outline(self._entries[name].text)
-        return self._outlines[name]
+    def _named_parts(self, name: str) -> NamedParts:
+        if name not in self._named:
+            self._named[name] = NamedParts(self._entries[name].text)
+        return self._named[name]
 
     def _places(self, name: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the line, counted from 1, and the number of each mark in a part of an entry."""
@@ -320,11 +352,11 @@ class _Reader:
         """
         if not mark.fragment:
             return Part(0, 0, len(target.text))
-        outline = self._outline(target.entry_id)
+        parts = self._named_parts(target.entry_id)
         if mark.fragment.startswith("^"):
-            part = outline.block(mark.fragment[1:].strip())
+            part = parts.block(mark.fragment[1:].strip())
         else:
-            part = outline.section(mark.fragment.split("#"))
+            part = parts.section(mark.fragment.split("#"))
         if part is None:
             raise _Refused(f"{target.entry_id} has no {mark.fragment!r}: correct the name")
         return part

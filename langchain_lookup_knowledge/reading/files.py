@@ -55,23 +55,14 @@ def markdown_files(folder: Path, rules: Rules, problems: list[Problem]) -> Itera
                 yield here / name
 
 
-def holds_markdown(folder: Path, selection: Selection | None = None) -> bool:
-    """Return whether a folder holds a file that would be read, without reading any.
+def holds_files(folder: Path, endings: tuple[str, ...]) -> bool:
+    """Return whether a folder holds a file with one of these endings, without reading any.
 
     Raises:
         DocumentError: the folder cannot be listed.
     """
-    rules = Rules(folder, selection or Selection(), [])
+    rules = Rules(folder, Selection(endings=endings), [])
     return next(markdown_files(folder, rules, []), None) is not None
-
-
-def read_file(path: Path, root: Path, rules: Rules) -> str:
-    """Return the decoded text of a file inside `root`.
-
-    Raises:
-        Skipped: it cannot be used.
-    """
-    return decoded(read_settled(path, root, rules))
 
 
 def read_text(folder: Path, name: str) -> str:
@@ -82,7 +73,7 @@ def read_text(folder: Path, name: str) -> str:
     """
     try:
         rules = Rules(folder, Selection(), [])
-        return read_file(path_on_disk(folder, name), folder.resolve(), rules)
+        return decoded(read_settled(path_on_disk(folder, name), folder.resolve(), rules))
     except Skipped as reason:
         raise ValueError(str(reason)) from reason
 

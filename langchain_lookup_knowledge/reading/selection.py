@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pathspec import GitIgnoreSpec
 
@@ -44,6 +44,7 @@ MAX_IGNORE_BYTES = 100_000
 """Maximum size of a `.gitignore`; further bytes are ignored."""
 
 _RUN = re.compile(r"\*+")
+_GROUP = re.compile(r"\(\?P<\w+>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,17 @@ def chosen_selection(
     return replace(saved, **changes)
 
 
+class _Patterns(NamedTuple):
+    """Patterns of files; a path that `any` does not find matches none of them."""
+
+    spec: GitIgnoreSpec
+    any: re.Pattern[str]
+
+    def decision(self, path: str) -> bool | None:
+        """Return whether a path is left out; None if no pattern matches it."""
+        return self.spec.check_file(path).include if self.any.search(path) else None
+
+
 class Rules:
     """Decides which files of a folder are read, and counts the files that are left out."""
 
@@ -113,7 +125,7 @@ class Rules:
         self._problems = problems
         self._exclude = _spec(selection.exclude)
         self._tools = _spec(TOOL_PATTERNS)
-        self._ignored: dict[tuple[str, ...], GitIgnoreSpec | None] = {}
+        self._ignored: dict[tuple[str, ...], _Patterns | None] = {}
         self._read: set[tuple[str, ...]] = set()
         self._files: Counter[str] = Counter()
         self._folders: Counter[str] = Counter()
@@ -165,25 +177,25 @@ class Rules:
 
     def _reason(self, parts: Sequence[str], *, is_folder: bool) -> str | None:
         """Return why a file or folder is left out; None if it is read."""
-        specs = [("exclude", 0, self._exclude)] if self._exclude.patterns else []
+        specs = [("exclude", 0, self._exclude)] if self._exclude.spec.patterns else []
         for depth in range(len(parts) - 1, -1, -1):
             if ignored := self._gitignore(tuple(parts[:depth])):
                 specs.append((".gitignore", depth, ignored))
         specs.append(("a file or folder of a tool", 0, self._tools))
         for reason, depth, spec in specs:
             path = "/".join(parts[depth:]) + ("/" if is_folder else "")
-            decided = spec.check_file(path).include
+            decided = spec.decision(path)
             if decided is not None:
                 return reason if decided else None
         return None
 
-    def _gitignore(self, parts: tuple[str, ...]) -> GitIgnoreSpec | None:
+    def _gitignore(self, parts: tuple[str, ...]) -> _Patterns | None:
         """Return the patterns of the `.gitignore` in a folder; None without one."""
         if parts not in self._ignored:
             self._ignored[parts] = self._read_gitignore(parts)
         return self._ignored[parts]
 
-    def _read_gitignore(self, parts: tuple[str, ...]) -> GitIgnoreSpec | None:
+    def _read_gitignore(self, parts: tuple[str, ...]) -> _Patterns | None:
         name = "/".join((*parts, ".gitignore"))
         try:
             with open(self._folder / name, "rb", opener=open_unfollowed) as file:
@@ -220,7 +232,9 @@ def _unusable(pattern: str) -> str | None:
     return None
 
 
-def _spec(patterns: Iterable[str]) -> GitIgnoreSpec:
+def _spec(patterns: Iterable[str]) -> _Patterns:
     with warnings.catch_warnings():  # `re` warns of brackets inside brackets
         warnings.simplefilter("ignore", FutureWarning)
-        return GitIgnoreSpec.from_lines(list(patterns))
+        spec = GitIgnoreSpec.from_lines(list(patterns))
+        used = [one.regex.pattern for one in spec.patterns if one.regex is not None]
+        return _Patterns(spec, re.compile("|".join(_GROUP.sub("(?:", one) for one in used)))

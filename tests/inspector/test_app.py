@@ -13,6 +13,7 @@ import sys
 from base64 import b64encode
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from html.parser import HTMLParser
 from urllib.parse import quote, urlencode
 
@@ -32,6 +33,7 @@ from parts.invocations import invocation
 from starlette.testclient import TestClient
 
 from langchain_lookup_knowledge import (
+    DocumentError,
     KnowledgeBase,
     SQLInvocationRecorder,
     create_lookup_knowledge_graph,
@@ -306,6 +308,34 @@ def test_a_fault_is_told_without_a_traceback(base, caplog):
     recorder.close()
 
 
+def test_the_health_page_shows_more_than_the_status_only_to_those_with_the_token(base):
+    recorder = SQLInvocationRecorder.in_file(base / ".lookup-knowledge/invocations.db")
+    look = partial(KnowledgeBase.open_read_only, base, index="from_settings", data_dir=None)
+    inspector = Inspector(History(recorder), look_kb=look)
+    client = TestClient(inspector.app(token="a secret"), base_url="http://127.0.0.1")
+    answer = client.get("/healthz")
+    status = answer.json()["status"]
+    assert (answer.status_code, list(answer.json())) == ({"ok": 200}.get(status, 503), ["status"])
+    told = client.get("/healthz", headers={"authorization": "Bearer a secret"}).json()
+    assert told["status"] == status
+    assert told["entries"] == len(list(base.rglob("*.md")))
+    assert client.get("/lookups").status_code == 401
+    recorder.close()
+
+
+@pytest.mark.parametrize("look", [None, "refused"])
+def test_the_health_page_without_a_knowledge_base(base, look):
+    def refused():
+        raise DocumentError("a path that is nobody's business")
+
+    recorder = SQLInvocationRecorder.in_file(base / ".lookup-knowledge/invocations.db")
+    inspector = Inspector(History(recorder), look_kb=refused if look else None)
+    answer = TestClient(inspector.app(), base_url="http://127.0.0.1").get("/healthz")
+    expected = (503, {"status": "degraded"}) if look else (200, {"status": "ok"})
+    assert (answer.status_code, answer.json()) == expected
+    recorder.close()
+
+
 def test_the_report_is_one_file_with_all_of_it(base, tmp_path, capsys):
     out = tmp_path / "report.html"
     assert main(["report", str(base), "--out", str(out), "--limit", "100"]) == 0
@@ -449,7 +479,7 @@ def test_an_answer_is_called_right_or_wrong(browser):
         assert (status, headers["Location"]) == (303, place)
         assert f"Called {said} on" in browser.text(place)
     assert 'value="because &lt;b&gt;"' in browser.get(place)[1]
-    assert "install the vpn Asked 1 time, called wrong." in browser.text("/gaps")
+    assert "install the vpn Asked 1 time. Called wrong." in browser.text("/gaps")
     posted(browser, "/feedback", form_token=token, id=invocation_id, right="yes")
     assert "install the vpn" not in browser.text("/gaps")
     assert "Called right 100 %" in browser.text("/").replace("\u202f", " ")
@@ -508,7 +538,7 @@ def test_only_listed_gaps_are_marked(browser):
 
 def test_a_gap_is_marked_in_its_scope_alone(tmp_path):
     with closing(SQLInvocationRecorder.in_file(tmp_path / "calls.db")) as recorder:
-        weak = {"query": "zebra", "relevance": {"level": "low"}}
+        weak = {"query": "zebra", "relevance": {"level": "low"}, "matches": []}
         recorder.record(invocation(1, scope={"tenant": "north", "team": "a"}, **weak))
         recorder.record(invocation(2, scope={"tenant": "south"}, **weak))
         recorder.record(invocation(3, scope={"tenant": "south"}, **{**weak, "query": "lion"}))
@@ -556,13 +586,13 @@ def test_two_settings_are_compared(browser):
         return browser.text("/try?" + urlencode(fields))
 
     page = compared(k_2="1")
-    assert "First settings 5 matches, filter mode guarded, vector search on;" in page
-    assert "Other settings 1 matches" in page
+    assert "First settings At most 5 matches, filter mode guarded, vector search on;" in page
+    assert "Other settings At most 1 match," in page
     assert "is first with both; what follows differs." in page
     assert "not found" in page
     assert "in the same order" in compared()
     page = compared(filters_2="category=Billing")
-    assert "First is VPN; with the other settings, it is Refunds." in page
+    assert "First is VPN ; with the other settings, it is Refunds ." in page
     assert page.count("Found in") == 2
     assert "Found by keywords alone" in compared(l1_2="off")
     assert "Nothing was found with either." in compared(query="?!")

@@ -14,6 +14,7 @@ from langchain_lookup_knowledge.inspector.gaps import (
     missing_words,
     proof_in,
     proven,
+    unshown_words,
 )
 from langchain_lookup_knowledge.records.invocations import hash_of
 from langchain_lookup_knowledge.records.rows import readable_details
@@ -148,7 +149,10 @@ WEAK = {"entry_id": "a.md", "score": 0.3, "similarity": 0.2, "layers": ["L1"]}
         (Proof.NOTHING, [], {}),
         (Proof.EXACT, [{**WEAK, "score": 0.8}], {"e-5120": 0, "5120": 0, "scanner": 1}),
         (Proof.NONE, [{**WEAK, "score": 0.8}], {"18": 0, "month": 3}),  # "18 months" or "1.5 years"
+        (Proof.NONE, [{**WEAK, "score": 0.8}], {"no_pubkey": 0}),  # a name, not a code
         (Proof.WEAK, [WEAK], {"jacket": 0, "cost": 8}),
+        (Proof.NONE, [{**WEAK, "similarity": None}], {"jacket": 0}),
+        (Proof.WEAK, [{**WEAK, "similarity": None, "score": 0.2}], {"jacket": 0}),
         (Proof.NONE, [WEAK], {"cost": 8}),
         (Proof.NONE, [{**WEAK, "score": 0.6}], {"jacket": 0}),
         (Proof.NONE, [{**WEAK, "layers": ["L0", "L1"]}], {"jacket": 0}),
@@ -156,27 +160,44 @@ WEAK = {"entry_id": "a.md", "score": 0.3, "similarity": 0.2, "layers": ["L1"]}
     ],
 )
 def test_a_gap_is_what_the_record_proves(expected, matches, rare):
-    assert proof_in(readable_details({"matches": matches, "rare": rare})) is expected
+    assert proof_in(readable_details({"matches": matches, "rare": rare}), []) is expected
+
+
+def test_rare_words_that_were_not_shown_prove_a_weak_match():
+    shown = {**WEAK, "matched": [{"field": "text", "text": "Docker price"}]}
+    given = {"matches": [shown], "rare": {"docker": 9, "stock": 2, "price": 3, "zebra": 0}}
+    details = readable_details(given)
+    assert unshown_words("stock prices, or the price of Docker", details) == ["stock"]
+    assert unshown_words("the price of Docker", details) == []
+    details = readable_details({**given, "rare": {"docker": 9, "stock": 2}})
+    assert proof_in(details, ["stock"]) is Proof.WEAK
+    assert proof_in(details, []) is Proof.NONE
+    strong = readable_details({**given, "matches": [{**shown, "score": 0.6}], "rare": {}})
+    assert proof_in(strong, ["stock"]) is Proof.NONE
 
 
 def test_the_most_certain_gaps_come_first():
     rows = [row(1, "wrong", level="high"), row(2, "weak"), row(3, "doubtful"), row(4, "nothing")]
-    rows += [row(5, "weak"), row(6, "not read")]
+    rows += [row(5, "weak"), row(6, "not read"), row(7, "weaker"), row(8, "doubtful")]
     details = {
         "i1": {"matches": [WEAK]},
         "i2": {"matches": [WEAK], "rare": {"weak": 0}},
         "i3": {"matches": [WEAK]},
         "i4": {},
+        "i7": {"matches": [{**WEAK, "score": 0.2}]},
     }
 
     def records(ids):
-        return [{"id": i, "retrieval_details": details[i]} for i in ids if i in details]
+        return [
+            {"id": i, "query": "", "retrieval_details": details[i]} for i in ids if i in details
+        ]
 
     gaps = proven(gaps_in(rows, {}, {"i1": False}, {}), records)
     assert [(gap.query, gap.proof.name) for gap in gaps] == [
         ("wrong", "WRONG"),
         ("nothing", "NOTHING"),
         ("weak", "WEAK"),
+        ("weaker", "NONE"),
         ("doubtful", "NONE"),
     ]
     groups = grouped(gaps[1:3], lambda texts: [[1.0, 0.0], [0.0, 1.0]], 0.6)

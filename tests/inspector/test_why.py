@@ -5,6 +5,7 @@ import re
 import pytest
 from parts.invocations import invocation
 
+from langchain_lookup_knowledge.inspector.texts import whole
 from langchain_lookup_knowledge.inspector.why import (
     answer_sentence,
     filter_sentence,
@@ -222,6 +223,18 @@ def test_what_came_next_is_said_with_the_reason(expected, options, level, score)
     )
     (line,) = next_ones(readable_details(made["retrieval_details"]))
     assert re.sub(r"<[^>]*>", "", line) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Error E-4711 <b>", 'Error <span class="quoted">E-4711</span> &lt;b&gt;'),
+        ("out-of-office", "out-of-office"),
+        ("1-" + "x" * 30, "1-" + "x" * 30),
+    ],
+)
+def test_codes_are_not_broken_over_two_lines(text, expected):
+    assert whole(text) == expected
 
 
 def test_trust_names_the_words_that_no_passage_holds():

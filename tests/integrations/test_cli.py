@@ -25,7 +25,7 @@ from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import SQLInvocationRecorder
 from langchain_lookup_knowledge.integrations.cli import main
-from langchain_lookup_knowledge.integrations.command_line.options import Terminal
+from langchain_lookup_knowledge.integrations.command_line.output import Terminal
 from langchain_lookup_knowledge.l1.models.embeddings import FastEmbedModel
 from langchain_lookup_knowledge.lookup.answer.relevance import BUNDLED, model_for
 
@@ -58,7 +58,8 @@ def test_index_ask_and_invocations(folder):
     shown = run("invocations", folder, "--json")
     rows = json.loads(shown.stdout)
     assert rows[0]["id"] == result["invocation_id"]
-    assert "-> billing/refunds.md" in run("invocations", folder).stdout
+    line = run("invocations", folder).stdout.splitlines()[0]
+    assert line.endswith("  lookup_knowledge  'refund' -> billing/refunds.md")
     database = f"sqlite:///{folder}/.lookup-knowledge/invocations.db"
     assert (
         json.loads(run("invocations", "--db", database, "--json", "--limit", "1").stdout)
@@ -191,6 +192,13 @@ def test_eval_fits_relevance_and_later_lookups_go_by_it(tmp_path):
     assert json.loads(again.stdout)["auc"] is not None
     assert again.stderr.splitlines()[-1] == kept
     assert model_for(FastEmbedModel(), data) == model  # a fit is the same each time
+
+
+def test_a_folder_without_markdown_is_indexed_if_its_endings_are_given(tmp_path):
+    folder = write_files(tmp_path / "kb", {"a.txt": "# Refunds\n\nThey take five days.\n"})
+    assert "no Markdown file in this folder" in run("index", folder).stderr
+    assert run("index", folder, "--endings", "txt").stdout.startswith("1 entry; 1 new or changed")
+    assert run("ask", folder, "refunds").stdout.startswith("Refunds\n")
 
 
 def test_options_of_index_are_remembered(folder):

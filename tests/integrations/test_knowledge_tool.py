@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import WordEmbeddings, write_files
 from langchain.agents import create_agent
-from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
+from parts.scripted_chat_model import ScriptedChatModel
 
 from langchain_lookup_knowledge import (
     KnowledgeBase,
@@ -154,13 +154,6 @@ def test_a_category_cannot_pass_for_a_part_of_the_description(tmp_path):
         (lookup, _) = knowledge_tools([kb])
     (quoted,) = re.findall("categories: (.*?)\\)", lookup.description)
     assert re.fullmatch(r'"[\w/&. -]{1,59}…?"', quoted)
-
-
-class ScriptedChatModel(GenericFakeChatModel):
-    """Says what it is told to; takes tools as every chat model does."""
-
-    def bind_tools(self, tools, **kwargs):
-        return self
 
 
 @pytest.mark.slow

@@ -490,3 +490,45 @@ def test_a_missing_extra_is_named(folder, capsys, monkeypatch):
     monkeypatch.delattr(integrations, "mcp_server")
     assert cli.main(["mcp", str(folder), "--no-l1"]) == 2
     assert 'pip install "langchain-lookup-knowledge[mcp]"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("headers", "whole"),
+    [
+        ({}, False),
+        ({"authorization": "Bearer wrong"}, False),
+        ({"authorization": "Bearer a secret"}, True),
+        ({"authorization": "Bearer a secret", "host": "evil.example"}, False),
+    ],
+)
+def test_health_over_http_needs_the_token_for_more_than_the_status(kb, headers, whole):
+    testclient = pytest.importorskip("starlette.testclient")
+    server = KnowledgeServer(kb)
+    server._opener.join()
+    app = mcp_server.http_app(server, token="a secret")
+    with testclient.TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        answer = client.get("/healthz", headers=headers)
+        assert answer.status_code == 200
+        assert answer.json() == {"status": "ok", **(kb.health() if whole else {})}
+        for _ in range(10):
+            kb.l1.breaker.within(2.0).record_failure("unavailable", "out of order", counts=True)
+        answer = client.get("/healthz", headers=headers)
+        assert answer.status_code == 503
+        assert answer.json()["status"] == "degraded"
+        assert ("out of order" in answer.text) == whole
+
+
+def test_health_over_http_while_the_folder_is_opened():
+    testclient = pytest.importorskip("starlette.testclient")
+    opened = threading.Event()
+
+    def open_kb():
+        opened.wait(60)
+        raise DocumentError("no such folder")
+
+    app = mcp_server.http_app(KnowledgeServer(open_kb))
+    with testclient.TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        for _ in range(2):
+            answer = client.get("/healthz")
+            assert (answer.status_code, answer.json()) == (503, {"status": "opening"})
+            opened.set()

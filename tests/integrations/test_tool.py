@@ -5,10 +5,10 @@ import re
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.prebuilt import ToolNode
+from parts.scripted_chat_model import ScriptedChatModel
 
 from langchain_lookup_knowledge import (
     KnowledgeBase,
@@ -17,13 +17,6 @@ from langchain_lookup_knowledge import (
     create_lookup_knowledge_tool,
 )
 from langchain_lookup_knowledge.lookup.answer.rendering import render
-
-
-class ScriptedChatModel(GenericFakeChatModel):
-    """Says what it is told to; takes tools as every chat model does."""
-
-    def bind_tools(self, tools, **kwargs):
-        return self
 
 
 def scripted_agent(tool, *queries):

@@ -4,6 +4,7 @@ import pytest
 from conftest import FILES, VPN, WordEmbeddings, write_files
 
 from langchain_lookup_knowledge import FrontmatterFields, KnowledgeBase, QdrantIndex, StoreError
+from langchain_lookup_knowledge.l1 import index_state
 from langchain_lookup_knowledge.l1.indexing import Indexer
 from langchain_lookup_knowledge.l1.stores.embedded_index import EmbeddedIndex
 from langchain_lookup_knowledge.reading.documents import read_folder
@@ -127,3 +128,20 @@ def test_problems_name_an_entry_without_a_vector_after_the_next_sync_and_open(tm
     if embedded:
         with KnowledgeBase.open(folder, embedding=OddEmbeddings(), sync=False) as unsynced:
             assert named(unsynced.problems) == ["odd.md"]
+
+
+def test_only_entries_that_changed_are_hashed_again(tmp_path, monkeypatch):
+    hashed = []
+    real = index_state.digest
+    monkeypatch.setattr(index_state, "digest", lambda entry: hashed.append(entry) or real(entry))
+    folder = write_files(tmp_path / "kb", FILES)
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings(), progress=False) as kb:
+        assert sorted(entry.entry_id for entry in hashed) == sorted(FILES)
+        name = next(iter(FILES))
+        for number in range(2):
+            hashed.clear()
+            text = f"{FILES[name]}\nEdit {number}.\n"
+            (folder / name).write_text(text, encoding="utf-8")
+            assert kb.sync(progress=False).renewed == 1
+            assert {entry.entry_id for entry in hashed} == {name}
+            assert kb.index_problems() == []

@@ -6,6 +6,7 @@ from conftest import FILES, WordEmbeddings, write_files
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
 from langchain_lookup_knowledge.l1 import indexing
+from langchain_lookup_knowledge.l1.index_state import digest
 from langchain_lookup_knowledge.l1.verification import PassageVerifier
 from langchain_lookup_knowledge.reading.entry import Entry
 
@@ -76,7 +77,7 @@ def test_an_index_of_another_state_of_the_folder_is_shown_as_it_is(entry):
     unknown = verify(entry, payload(entry, first), entries={"other.md": entry})
     older = verify(entry, payload(entry, first, text="Kept for 70 days.", digest="older"))
     assert [len(found.payloads) for found in (unknown, older)] == [1, 1]
-    same = payload(entry, first, text="Kept for 70 days.", digest=indexing.digest(entry))
+    same = payload(entry, first, text="Kept for 70 days.", digest=digest(entry))
     assert verify(entry, same).differing == {"guide.md"}
 
 

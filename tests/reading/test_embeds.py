@@ -14,10 +14,12 @@ from langchain_lookup_knowledge import (
     LookupOptions,
     create_lookup_knowledge_graph,
 )
-from langchain_lookup_knowledge.l1.indexing import digest
+from langchain_lookup_knowledge.l1.index_state import digest
 from langchain_lookup_knowledge.reading import embeds
-from langchain_lookup_knowledge.reading.documents import read_documents, read_folder
+from langchain_lookup_knowledge.reading.documents import read_again, read_documents, read_folder
+from langchain_lookup_knowledge.reading.known.files import KnownFolder
 from langchain_lookup_knowledge.reading.passages import split_passages
+from langchain_lookup_knowledge.reading.selection import Selection
 from langchain_lookup_knowledge.types import FrontmatterFields
 
 FACTS = (
@@ -474,3 +476,35 @@ def test_the_words_of_a_hidden_part_are_not_counted(embedding_kb):
     for caller, is_absent in (("acme", False), ("beta", True)):
         reason = graph.invoke(query, {"configurable": {"tenant": caller}})["relevance"]["reason"]
         assert ("no passage holds" in reason) is is_absent
+
+
+EDITS = {
+    "text": ("a.md", "# A\n\nchanged text [[b]]\n"),
+    "link": ("a.md", "# A\n\nchanged text [[c]]\n"),
+    "title": ("b.md", "# Other\n\nthe text of b\n"),
+    "alias": ("b.md", "---\naliases: [c]\n---\n# B\n\nthe text of b\n"),
+    "embedded text": ("c.md", "# C\n\nchanged c\n"),
+    "text with an embed": ("d.md", "# D\n\nchanged d\n\n![[c]]\n"),
+    "wanted page": ("e.md", "# E\n\nfound\n"),
+    "nothing left": ("c.md", ""),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_folder_is_joined_as_if_it_were_new(tmp_path, edit):
+    texts = {
+        "a.md": "# A\n\nsee [[b]] and [[e]]\n",
+        "b.md": "# B\n\nthe text of b\n",
+        "c.md": "# C\n\nthe text of c\n",
+        "d.md": "# D\n\nsee ![[c]]\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    arguments = FrontmatterFields(), Selection()
+    known, _ = read_again(tmp_path, *arguments, KnownFolder())
+    name, text = EDITS[edit]
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    again, report = read_again(tmp_path, *arguments, known)
+    new, expected = read_again(tmp_path, *arguments, KnownFolder())
+    assert (list(again.entries), report) == (list(new.entries), expected)
+    assert list(again.entries) != list(known.entries)

@@ -326,6 +326,25 @@ def test_an_older_database_gets_the_index_and_reads_no_details_for_an_overview(t
     recorder.close()
 
 
+def test_what_was_asked_is_read_from_the_index_alone(tmp_path):
+    recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'calls.db'}")
+    record(recorder, invocation(1, query="vpn"), invocation(2, query="leave " * 100))
+    asked = History(recorder).asked(ALL, limit=9)
+    assert [(row["id"], row["status"], row["l1_status"], row["level"]) for row in asked] == [
+        (number, "ok", "ok", "high") for number in ("i0002", "i0001")
+    ]
+    assert [len(row["short_query"]) for row in asked] == [300, 3]
+    searched = str(
+        sa.select(tool_invocation.c.id)
+        .where(tool_invocation.c.query.icontains("vpn"))
+        .compile(compile_kwargs={"literal_binds": True})
+    ).replace("tool_invocation \n", f"tool_invocation INDEXED BY {facts_index.name} \n")
+    plan = sa.text(f"EXPLAIN QUERY PLAN {searched}")
+    assert "COVERING INDEX" in str(recorder.read(lambda connection: connection.execute(plan).all()))
+    assert [row["id"] for row in History(recorder).lookups(Selection(text="VPN"))] == ["i0001"]
+    recorder.close()
+
+
 @pytest.mark.parametrize("judged", ["right", "wrong"])
 def test_a_read_only_database_without_feedback_has_no_judged_lookups(tmp_path, judged):
     path = tmp_path / "calls.db"

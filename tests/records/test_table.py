@@ -122,6 +122,22 @@ def test_an_older_database_is_migrated_and_keeps_its_rows(older):
     assert applied(older) == ALL
 
 
+def test_the_former_index_is_replaced(tmp_path):
+    url = f"sqlite:///{tmp_path / 'calls.db'}"
+    with closing(SQLInvocationRecorder(url)) as recorder:
+        assert recorder.record(INVOCATION) == "stored"
+    with closing(sqlite3.connect(tmp_path / "calls.db")) as connection:
+        connection.execute(f"DROP INDEX {facts_index.name}")
+        connection.execute("CREATE INDEX ix_tool_invocation_details ON tool_invocation (status)")
+        connection.execute("DELETE FROM tool_invocation_migration WHERE number = 4")
+        connection.commit()
+    with closing(SQLInvocationRecorder(url)) as recorder:
+        assert recorder.migrate() == [facts_index.name]
+        assert recorder.migrate() == []
+        assert recorder.invocations() == [INVOCATION]
+    assert "ix_tool_invocation_details" not in str(schema(url))
+
+
 def test_a_migrated_database_has_the_schema_of_a_new_one(older, tmp_path):
     with closing(SQLInvocationRecorder(older)) as recorder:
         recorder.migrate()

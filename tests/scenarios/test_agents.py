@@ -12,7 +12,6 @@ import pytest
 from conftest import write_files
 from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -21,6 +20,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from parts.cases import read_cases, write_case
+from parts.scripted_chat_model import ScriptedChatModel
 
 from langchain_lookup_knowledge import (
     KnowledgeBase,
@@ -33,13 +33,6 @@ from langchain_lookup_knowledge import (
 
 QUERIES = ["refund", "parental leave", "vpn"]
 TITLES = ["Refunds", "Parental leave", "VPN"]
-
-
-class ScriptedChatModel(GenericFakeChatModel):
-    """Says what it is told to; takes tools as every chat model does."""
-
-    def bind_tools(self, tools, **kwargs):
-        return self
 
 
 def asking(*queries):

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from parts.scripted_chat_model import ScriptedChatModel
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge import (
@@ -38,19 +38,12 @@ MODULE = [sys.executable, "-m", "langchain_lookup_knowledge.integrations.cli"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "LANGSMITH_TRACING": "false"}
 
 
-class ScriptedChatModel(GenericFakeChatModel):
-    """Says what it is told to; takes tools as every chat model does."""
-
-    def bind_tools(self, tools, **kwargs):
-        return self
-
-
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A copy of the repository's example, handbook and langgraph.json."""
+    """A copy of the repository's example and langgraph.json, and of a part of its handbook."""
     copied = tmp_path_factory.mktemp("tree")
     ignore = shutil.ignore_patterns(".lookup-knowledge", "__pycache__")
-    for folder in ("examples", "notebooks/handbook"):
+    for folder in ("examples", "notebooks/handbook/it", "notebooks/handbook/security"):
         shutil.copytree(ROOT / folder, copied / folder, ignore=ignore)
     for file in ("langgraph.json", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / file, copied / file)

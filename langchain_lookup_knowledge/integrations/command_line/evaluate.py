@@ -6,16 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from langchain_lookup_knowledge.integrations.command_line.options import (
-    DONE,
-    FELL_SHORT,
-    Commands,
-    add_folder,
-    minima,
-    open_kb,
-    print_json,
-    share,
-)
+from langchain_lookup_knowledge.integrations.command_line.opening import open_kb
+from langchain_lookup_knowledge.integrations.command_line.options import Commands, add_folder
+from langchain_lookup_knowledge.integrations.command_line.output import DONE, FELL_SHORT, print_json
 
 if TYPE_CHECKING:
     from langchain_lookup_knowledge.evaluation.measuring import Question
@@ -52,7 +45,7 @@ def add_command(commands: Commands) -> None:
     evaluate.add_argument(
         "--min",
         metavar="NAME=SHARE,...",
-        type=minima,
+        type=_minima,
         default={},
         help="exit with status 1 if a figure is lower, such as evidence=0.8,ndcg=0.75; figures: "
         "evidence (in the text shown), first (evidence in the first match), success@1, success@5, "
@@ -67,10 +60,30 @@ def add_command(commands: Commands) -> None:
     evaluate.add_argument(
         "--tolerance",
         metavar="SHARE",
-        type=share,
+        type=_share,
         help="how far figures may fall below those of --against (default 0.01)",
     )
     evaluate.set_defaults(run=_evaluate)
+
+
+def _minima(text: str) -> dict[str, float]:
+    """Parse the minimum values of figures, given as `NAME=SHARE,...`."""
+    from langchain_lookup_knowledge.evaluation.gate import read_minima  # noqa: PLC0415
+
+    try:
+        return read_minima(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _share(text: str) -> float:
+    """Parse a number from 0 to 1."""
+    from langchain_lookup_knowledge.evaluation.gate import read_share  # noqa: PLC0415
+
+    try:
+        return read_share(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:

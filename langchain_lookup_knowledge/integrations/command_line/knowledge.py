@@ -1,4 +1,4 @@
-"""The commands about a knowledge folder: index, check, eval and mcp."""
+"""The commands about a knowledge folder: index, check and mcp."""
 
 import argparse
 import re
@@ -10,22 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from langchain_lookup_knowledge.errors import install_hint
-from langchain_lookup_knowledge.integrations.command_line import evaluate
 from langchain_lookup_knowledge.integrations.command_line.findings import check_lines
+from langchain_lookup_knowledge.integrations.command_line.opening import (
+    check_folder,
+    open_kb,
+    open_kb_read_only,
+)
 from langchain_lookup_knowledge.integrations.command_line.options import (
-    DONE,
-    PROBLEMS_FOUND,
-    USAGE,
     Commands,
     add_folder,
     add_scope,
     address,
-    check_folder,
-    open_kb,
-    open_kb_read_only,
+    scope_of,
+)
+from langchain_lookup_knowledge.integrations.command_line.output import (
+    DONE,
+    PROBLEMS_FOUND,
+    USAGE,
     print_json,
     printable,
-    scope_of,
 )
 from langchain_lookup_knowledge.integrations.command_line.server import (
     add_parts,
@@ -44,12 +47,6 @@ if TYPE_CHECKING:
 
 MCP_TIMEOUT = 10.0
 """Time limit of L1 in seconds; longer than the default, as the first lookups load the model."""
-
-
-def add_commands(commands: Commands) -> None:
-    """Add the commands check and eval."""
-    _add_check(commands)
-    evaluate.add_command(commands)
 
 
 def add_index(commands: Commands) -> None:
@@ -137,7 +134,8 @@ def add_index(commands: Commands) -> None:
     index.set_defaults(run=_index)
 
 
-def _add_check(commands: Commands) -> None:
+def add_check(commands: Commands) -> None:
+    """Add the command check."""
     check = commands.add_parser(
         "check", help="show what was read, problems and suggestions; writes nothing"
     )
@@ -231,10 +229,8 @@ def _index(arguments: argparse.Namespace) -> int:
 
 
 def _sync_line(report: "SyncReport") -> str:
-    entries, embedded = (
-        counted(report.entries, "entry", "entries"),
-        counted(report.embedded, "passage", "passages"),
-    )
+    entries = counted(report.entries, "entry", "entries")
+    embedded = counted(report.embedded, "passage", "passages")
     return (
         f"{entries}; {report.renewed} new or changed, {report.removed} removed; {embedded} embedded"
     )
@@ -266,11 +262,9 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         for line in check_lines(problems, suggestions, report.left_out, arguments.verbose):
             print(printable(line))
-        seen, found = (
-            counted(report.seen, "file", "files"),
-            counted(len(problems), "problem", "problems"),
-        )
+        seen = counted(report.seen, "file", "files")
         print(f"{seen} seen: {report.loaded} loaded, {len(report.skipped)} skipped")
+        found = counted(len(problems), "problem", "problems")
         print(f"{found}, {counted(len(suggestions), 'suggestion', 'suggestions')}")
     return PROBLEMS_FOUND if problems else DONE
 

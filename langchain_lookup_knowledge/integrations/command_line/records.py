@@ -10,22 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from langchain_lookup_knowledge.errors import install_hint
+from langchain_lookup_knowledge.integrations.command_line.opening import open_kb, open_kb_read_only
 from langchain_lookup_knowledge.integrations.command_line.options import (
+    Commands,
+    add_scope,
+    moment,
+    port_number,
+    prune_moment,
+    row_count,
+    scope_of,
+)
+from langchain_lookup_knowledge.integrations.command_line.output import (
     CHANGED,
     DONE,
     NOTHING_FOUND,
     USAGE,
-    Commands,
-    add_scope,
-    moment,
-    open_kb,
-    open_kb_read_only,
-    port_number,
     print_json,
     printable,
-    prune_moment,
-    row_count,
-    scope_of,
     short_query,
 )
 from langchain_lookup_knowledge.text.wording import counted
@@ -271,8 +272,7 @@ def _inspector(arguments: argparse.Namespace) -> "Iterator[Inspector | None]":
     try:
         from langchain_lookup_knowledge.inspector.app import Inspector  # noqa: PLC0415
     except ImportError as error:
-        hint = install_hint("inspect")
-        raise ValueError(f"{error.name} is not installed: {hint}") from error
+        raise ValueError(f"{error.name} is not installed: {install_hint('inspect')}") from error
     from langchain_lookup_knowledge.records.history import History  # noqa: PLC0415
 
     _set_folder(arguments)
@@ -344,27 +344,17 @@ def _replay(arguments: argparse.Namespace) -> int:
     with open_kb(arguments, sync=True) as kb:
         found = [(row, changed) for row, changed in replay.replay(kb, rows) if changed]
     if arguments.json:
-        listed = [
+        changes = [
             {"query": row["query"], "invocation_id": row["id"], "changes": changed}
             for row, changed in found
         ]
-        figures = {
-            "queries": len(rows),
-            "changed": len(found),
-            "left_out": left_out,
-            "changes": listed,
-        }
-        print_json(figures)
+        figures = {"queries": len(rows), "changed": len(found), "left_out": left_out}
+        print_json({**figures, "changes": changes})
     else:
         for row, changed in found:
-            print(
-                "\n  ".join(
-                    [
-                        repr(short_query(row["query"])),
-                        *map(printable, replay.format_changes(changed)),
-                    ]
-                )
-            )
+            print(repr(short_query(row["query"])))
+            for line in replay.format_changes(changed):
+                print(f"  {printable(line)}")
         print(f"{counted(len(rows), 'query', 'queries')} run again: {len(found)} changed")
     if left_out:
         queries = counted(left_out, "query was", "queries were")
@@ -384,6 +374,7 @@ def _line(row: Invocation) -> str:
     created = f"{row['created_at'][:19]}Z" if row["created_at"] else "-"
     outcome = f"{row['status'] or '-':<13} {row['retrieval_layer'] or '-':<5}"
     duration = f"{row['duration_ms'] or 0:7.1f} ms"
-    line = f"{created:<20}  {outcome} L1 {row['l1_status'] or '-':<15} {duration}"
+    tool = row["tool_name"] or "-"
+    line = f"{created:<20}  {outcome} L1 {row['l1_status'] or '-':<15} {duration}  {tool}"
     odd = ", ".join(unreadable(row))
     return printable(f"{line}  {query!r} -> {found}{f'  (unreadable: {odd})' if odd else ''}")

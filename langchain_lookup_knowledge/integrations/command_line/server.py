@@ -103,7 +103,7 @@ def finish_generation(kb: "KnowledgeBase", arguments: argparse.Namespace) -> Non
     Raises:
         StoreError: it is not whole, or cannot be made live.
     """
-    from langchain_lookup_knowledge.l1.indexing import digest  # noqa: PLC0415
+    from langchain_lookup_knowledge.l1.index_state import digest  # noqa: PLC0415
     from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex  # noqa: PLC0415
     from langchain_lookup_knowledge.l1.stores.shared_builds import (  # noqa: PLC0415
         collection_of,

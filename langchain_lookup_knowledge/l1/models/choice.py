@@ -1,5 +1,7 @@
 """Which embedding model an argument or a setting names."""
 
+from weakref import WeakValueDictionary
+
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge.l1.models.embeddings import (
@@ -15,6 +17,8 @@ from langchain_lookup_knowledge.l1.models.multilingual import (
 
 MULTILINGUAL = "multilingual"
 """The word for the multilingual model of this machine."""
+_named: WeakValueDictionary[str, FastEmbedModel] = WeakValueDictionary()
+"""Models in use by name: the knowledge bases of a process share a model that is loaded once."""
 
 
 def as_embeddings(embedding: Embeddings | str | None) -> Embeddings:
@@ -29,7 +33,8 @@ def as_embeddings(embedding: Embeddings | str | None) -> Embeddings:
     if embedding == E5_MODEL:
         return E5Model()
     if embedding is None or isinstance(embedding, str):
-        embedding = FastEmbedModel(embedding or DEFAULT_MODEL)
+        name = embedding or DEFAULT_MODEL
+        embedding = _named.setdefault(name, FastEmbedModel(name))
     if type(embedding) is FastEmbedModel and (unknown := unknown_model(embedding.model_name)):
         raise ValueError(unknown)
     if isinstance(embedding, Embeddings):

@@ -72,6 +72,12 @@ class _OpenShard(NamedTuple):
     filters: "dict[tuple[tuple[str, tuple[str, ...]], ...], qdrant_edge.Filter]"
     """At most `MAX_FILTERS`, of an index without payload indexes."""
 
+    @classmethod
+    def of(cls, generation: Path, shard: "qdrant_edge.EdgeShard") -> "_OpenShard":
+        """Return the open shard of a generation, with nothing cached."""
+        payloads = KeptPayloads(MAX_PAYLOADS)
+        return cls(generation.name, shard, {}, payloads, has_indexed_fields(shard), {})
+
     def condition(self, payload_filter: PayloadFilter) -> "qdrant_edge.Filter | None":
         """Return the filter for a search.
 
@@ -201,12 +207,14 @@ class EmbeddedIndex:
             before = _verified(current) if current else {}
             generations.check_room(self._folder, current)
             try:
-                self._build(target, current, before, contents, removed, points)
+                built = self._build(target, current, before, contents, removed, points)
                 write_durably(self._pointer, target.name)
             except BaseException:
                 if self.version() != target.name:  # otherwise `CURRENT` names it already
                     shutil.rmtree(target, ignore_errors=True)
                 raise
+            with self._lock:
+                self._open = _OpenShard.of(target, built)
             generations.remove_all_but(self._folder, current, target)
 
     def _build(
@@ -217,7 +225,8 @@ class EmbeddedIndex:
         contents: Contents,
         removed: Iterable[str],
         points: Iterable[Sequence[Point]],
-    ) -> None:
+    ) -> "qdrant_edge.EdgeShard":
+        """Write a generation, and return its shard, open for reading."""
         if current is None:
             shard = create(target / "shard", int(contents.fingerprint["dimensions"]))
         else:
@@ -232,13 +241,12 @@ class EmbeddedIndex:
                 shard.flush()
         finally:
             shard.close()
-        settled = load(
-            target / "shard"
-        )  # the first load after a write removes journals: do it here, not in a reader
+        # the first load after a write removes journals: do it here, before files are hashed
+        settled = load(target / "shard")
         count = settled.info().points_count
         vectors = has_vectors(settled, int(contents.fingerprint["dimensions"]))
-        settled.close()
         generations.write_manifest(target, contents, count, unembedded, vectors=vectors)
+        return settled
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -278,9 +286,7 @@ class EmbeddedIndex:
             if self._open is None or self._open.generation != generation.name:
                 with translated("the index cannot be opened"):
                     shard = _checked(generation)
-                    indexed = has_indexed_fields(shard)
-                payloads = KeptPayloads(MAX_PAYLOADS)
-                self._open = _OpenShard(generation.name, shard, {}, payloads, indexed, {})
+                    self._open = _OpenShard.of(generation, shard)
             return self._open
 
     def search(

@@ -19,6 +19,9 @@ SETTLED = 2_000_000_000
 equal bytes: file systems may count time in steps of up to two seconds.
 """
 
+MAX_EDITED = 1000
+"""Maximum entries that are joined by themselves; if more changed, all are joined again."""
+
 
 class FileKey(NamedTuple):
     """The size of a file, and when its bytes and its status were changed, in nanoseconds."""
@@ -64,6 +67,21 @@ class KnownFolder:
     entries: Sequence[Entry] = ()
     problems: Sequence[Problem] = ()
     parsed: int = 0
+
+    def edited(
+        self, files: Mapping[str, ReadFile], names: Sequence[str]
+    ) -> list[tuple[Entry, Entry]] | None:
+        """Return the entries whose files hold other bytes than before, as joined before and as
+        read now; None if the folder has other entries, or too many of them changed.
+        """
+        if names != [entry.entry_id for entry in self.entries] or list(files) != list(self.files):
+            return None
+        found = []
+        for known in self.entries:
+            entry = files[known.entry_id].parsed.entry
+            if entry is not self.files[known.entry_id].parsed.entry and entry is not None:
+                found.append((known, entry))
+        return found if len(found) <= MAX_EDITED else None
 
     def holds(self, files: Mapping[str, ReadFile], names: Sequence[str]) -> bool:
         """Return whether the same files, with the same contents and in the same order, make the

@@ -8,7 +8,7 @@ from parts.command_line import run
 from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import KnowledgeBase, QdrantIndex, StoreError
-from langchain_lookup_knowledge.l1 import indexing
+from langchain_lookup_knowledge.l1 import index_state
 from langchain_lookup_knowledge.l1.stores.shared_builds import (
     GenerationPart,
     collection_of,
@@ -39,7 +39,7 @@ def finish_all(folder, server, generation="new", **options):
     whole = QdrantIndex(server.url, collection_of("kb", generation), api_key=server.api_key)
     live = QdrantIndex(server.url, "kb", api_key=server.api_key)
     with KnowledgeBase.open(folder, embedding=WordEmbeddings(), index=live) as kb:
-        digests = {entry.entry_id: indexing.digest(entry) for entry in kb.entries}
+        digests = {entry.entry_id: index_state.digest(entry) for entry in kb.entries}
         finish(live, whole, digests, kb.embedding, **options)
     whole.close()
 

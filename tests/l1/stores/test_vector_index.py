@@ -487,6 +487,20 @@ def test_filters_of_a_small_index_are_kept_up_to_a_limit(tmp_path, monkeypatch):
         assert len(index._opened().filters) <= 2
 
 
+def test_a_write_serves_the_next_search_with_the_shard_that_it_opened(tmp_path, monkeypatch):
+    loads = []
+    real = edge_shard.load
+    monkeypatch.setattr(embedded_index, "load", lambda path: loads.append(path) or real(path))
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one"), [], [POINTS[:2]])
+    before = len(loads)
+    index.write(contents("one", "two"), [], [POINTS[2:]])
+    assert texts(index.search([0, 0, 1, 0], "vpn", [[]], 10))[0] == "vpn client"
+    assert len(loads) == before + 2  # to write, and to settle what was written
+    other = EmbeddedIndex(tmp_path)  # as another process
+    assert texts(other.search([0, 0, 1, 0], "vpn", [[]], 10))[0] == "vpn client"
+
+
 def test_an_entry_whose_first_passage_is_lost_is_removed_all_the_same(tmp_path):
     index = EmbeddedIndex(tmp_path)
     index.write(contents("one", "two"), [], [POINTS[1:]])

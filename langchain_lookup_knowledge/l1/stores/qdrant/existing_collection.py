@@ -45,7 +45,8 @@ class ExistingCollection:
         self._fingerprint: Fingerprint | None = None
 
     def __repr__(self) -> str:
-        return f"ExistingCollection(collection={self._connection.collection!r})"
+        address = self._connection.address
+        return f"ExistingCollection({address.url!r}, {address.collection!r})"
 
     def version(self) -> str | None:
         return None

@@ -134,7 +134,7 @@ class QdrantIndex:
         self.payloads = KeptPayloads(MAX_PAYLOADS)
 
     def __repr__(self) -> str:
-        return f"QdrantIndex(collection={self.collection!r})"
+        return f"QdrantIndex({self.url!r}, {self.collection!r})"
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that name the server and the collection, without any secret."""
@@ -360,8 +360,9 @@ class QdrantIndex:
         the knowledge base; only the dimensions can be checked.
 
         Args:
-            url: as for `QdrantIndex`; `connection` takes its other arguments about the server and
-                about reading.
+            url: as for `QdrantIndex`.
+            connection: arguments of `QdrantIndex` about the server and about reading, such as
+                `api_key`, `timeout` and `search_params`.
             collection: the name of the collection.
             layout: what wrote the collection, and so the keys below: "langchain" (the package
                 `langchain-qdrant`), "llama_index", or "mcp_server_qdrant".

@@ -27,8 +27,8 @@ class Part(NamedTuple):
     end: int
 
 
-class Outline:
-    """The lines of a text, its headings and its named blocks."""
+class NamedParts:
+    """The sections and blocks of a text that a link can name."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")

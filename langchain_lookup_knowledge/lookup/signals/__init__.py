@@ -1,0 +1,1 @@
+"""What those who run a knowledge base measure."""
