@@ -47,6 +47,6 @@ def version_of(payload: Payload | None) -> tuple[Any, Any]:
     the brand of the index that it was written for.
     """
     metadata = (payload or {}).get("metadata")
-    if not isinstance(metadata, Mapping):
+    if not isinstance(metadata, dict):
         return None, None
     return metadata.get("digest"), metadata.get("fingerprint")

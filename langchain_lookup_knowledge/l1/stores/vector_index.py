@@ -250,7 +250,7 @@ def searches(
 def entry_id_of(point: Any) -> str | None:
     """Return the entry id of a point, or None if this package did not write the point."""
     metadata = (point.payload or {}).get("metadata")
-    entry_id = metadata.get("entry_id") if isinstance(metadata, Mapping) else None
+    entry_id = metadata.get("entry_id") if isinstance(metadata, dict) else None
     return entry_id if isinstance(entry_id, str) else None
 
 

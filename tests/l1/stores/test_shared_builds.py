@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+import qdrant_server
 from conftest import WordEmbeddings, write_files
 from parts.command_line import run
 from qdrant_server import QdrantServer
@@ -15,6 +16,7 @@ from langchain_lookup_knowledge.l1.stores.shared_builds import (
     finish,
     part_of,
 )
+from langchain_lookup_knowledge.l1.stores.vector_index import INDEXED_FIELDS
 
 
 @pytest.fixture
@@ -157,6 +159,19 @@ def test_a_generation_is_of_one_number_of_parts(folder, server):
     server._indexed["kb--mine"] = set()
     with pytest.raises(StoreError, match=r"begun without --shard, not in 2: give the same"):
         write_part(folder, server, 1, generation="mine")
+
+
+def test_two_machines_may_begin_at_once(folder, server):
+    def begun_by_another(handler):
+        server.answer(handler.command, handler.path, handler.headers, handler.body)
+        return qdrant_server.status(409, "Wrong input: Collection already exists!")(handler)
+
+    server.misbehave(begun_by_another, times=1, where="PUT /collections/kb--new b")
+    write_part(folder, server, 1)
+    assert server.indexed("kb--new") == set(INDEXED_FIELDS)
+    write_part(folder, server, 2)
+    finish_all(folder, server)
+    assert aliases(server) == {"kb": "kb--new"}
 
 
 def test_a_generation_of_another_knowledge_base_does_not_replace_the_live_one(folder, any_server):

@@ -279,11 +279,11 @@ class QdrantIndex:
         """Return the payloads of points that a search found; only those that were not read before,
         or have changed since, take another request.
         """
-        found = {point.id: version_of(point.payload) for points in answers for point in points}
+        found = {point.id: point.payload for points in answers for point in points}
 
         def is_current(point_id: PointId, payload: Mapping[str, Any]) -> bool:
-            version = found.get(point_id)
-            return version is not None and version[0] is not None and version == version_of(payload)
+            version = version_of(found.get(point_id))
+            return version[0] is not None and version == version_of(payload)
 
         read = partial(self.connection.stored, fields=SHOWN_FIELDS)
         return self.payloads.of(point_ids, read, is_current)

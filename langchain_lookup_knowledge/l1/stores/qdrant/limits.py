@@ -68,6 +68,8 @@ class Limits:
         """Return the queries that together ask what one query asks: longer lists come by offset,
         conditions with many values as alternatives.
         """
+        if not (self.max_query_limit or self.condition_max_size or self.search_max_hnsw_ef):
+            return [request]
         changes: dict[str, Any] = {}
         if self.condition_max_size and request.filter is not None:
             changes["filter"] = self.fit(request.filter)

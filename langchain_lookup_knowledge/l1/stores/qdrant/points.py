@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_lookup_knowledge.l1.fusion import Hit
+from langchain_lookup_knowledge.l1.fusion import Hit, new_hit
 from langchain_lookup_knowledge.l1.stores.sparse import SparseVector, encode_document
 from langchain_lookup_knowledge.l1.stores.vector_index import PayloadFilter, Point, Search
 
@@ -118,7 +118,7 @@ def hits_of(
 ) -> list[list[Hit]]:
     """Return the points that queries found as hits; one of an unknown entry has the id ""."""
     return [
-        [Hit(point.id, entry_id_of(point) or "", point.score) for point in points]
+        [new_hit((point.id, entry_id_of(point) or "", point.score)) for point in points]
         for points in answers
     ]
 

@@ -272,3 +272,21 @@ def test_a_lookup_in_an_unknown_language_asks_for_no_more_than_the_search(tmp_pa
             assert [line.split("?")[0] for line in server.requests] == [
                 "POST /collections/kb/points/query/batch"
             ]
+
+
+def test_the_size_of_vectors_is_asked_again_when_the_collection_was_replaced(tmp_path):
+    folder = write_files(tmp_path / "kb", FILES)
+    asked = {"query": "\u5458\u5de5\u5982\u4f55\u7533\u8bf7 refund"}
+    with QdrantServer() as server:
+        index = QdrantIndex(server.url, "kb")
+        with KnowledgeBase.open(folder, embedding=WordEmbeddings(), index=index) as kb:
+            kb.sync()
+        index = QdrantIndex(server.url, "kb")
+        with KnowledgeBase.open(folder, index=index) as kb:
+            options = LookupOptions(l1_timeout=60)
+            graph = create_lookup_knowledge_graph(kb, record=None, options=options)
+            assert "built with another" in graph.invoke(asked)["l1"]["reason"]
+            with KnowledgeBase.open(folder, index=QdrantIndex(server.url, "kb")) as other:
+                other.sync(rebuild=True)
+            found = graph.invoke(asked)
+            assert (found["l1"]["status"], found["primary"]["title"]) == ("ok", "Refunds")
