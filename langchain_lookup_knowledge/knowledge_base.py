@@ -120,7 +120,9 @@ class KnowledgeBase(FirstSight, EntryReader):
                 which is fetched here or by `sync()`, never by a lookup. It orders the passages that
                 L1 found, within the time limit of L1; if it fails, their order does not change and
                 `l1.reason` says so. It is not saved in the settings.
-            exclude, endings: which files are read, as in `Selection`; by default, as saved.
+            exclude: files and folders to leave out, as patterns of a `.gitignore`; by default, as
+                saved.
+            endings: endings of the files to read, such as ".md"; by default, as saved.
             glossary: the path, in the folder, of a file with your own vocabulary: a Markdown table
                 with a word and another form in each row, or a YAML file with lines such as
                 `PTO: paid time off`. A query with one form is searched with the other, too. By

@@ -120,3 +120,13 @@ def indexed(folder: Path) -> Path:
     """Return the folder, indexed and closed: for processes that open it by themselves."""
     KnowledgeBase.open(folder, embedding=WordEmbeddings()).close()
     return folder
+
+
+@pytest.fixture(params=["stand-in", *(["real"] if os.environ.get("QDRANT_URL") else [])])
+def any_server(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The stand-in for a Qdrant server, and also a real server if `QDRANT_URL` names one."""
+    from parts.real_server import RealServer
+    from qdrant_server import QdrantServer
+
+    with RealServer() if request.param == "real" else QdrantServer() as running:
+        yield running

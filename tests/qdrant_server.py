@@ -274,9 +274,7 @@ class QdrantServer:
             return self._client.delete_collection(name) or True
         if not self._client.collection_exists(name):
             raise Refusal(404, f"Not found: Collection `{name}` doesn't exist!")
-        if (method, rest) not in ROUTES:
-            raise Refusal(404, "")
-        kind, answer = ROUTES[method, rest]
+        kind, answer = ROUTES.get((method, rest)) or _dropping(method, rest)
         parsed = kind.validate_json(body) if kind else None
         real = self.target(name)
         self._check_limits(real, rest, parse_qs(arguments), json.loads(body or b"{}"))
@@ -293,6 +291,24 @@ class QdrantServer:
     def restrict(self, name: str, **limits: Any) -> None:
         """Set the strict mode of a collection."""
         self._strict[self.target(name)] = limits
+
+    def indexed(self, name: str) -> set[str]:
+        """Return the payload fields of a collection that have an index."""
+        return self._indexed[name]
+
+    def drop_indexes(self, name: str, *fields: str) -> None:
+        """Delete the payload indexes of some fields."""
+        self._indexed[self.target(name)] -= set(fields)
+
+    def make(self, name: str, metadata: dict[str, Any]) -> None:
+        """Make a collection with metadata, as something else than a sync would."""
+        dense = models.VectorParams(size=64, distance=models.Distance.COSINE)
+        self._client.create_collection(name, {"dense": dense}, metadata=metadata)
+        self._indexed[name] = set()
+
+    def note(self, name: str, metadata: dict[str, Any]) -> None:
+        """Change the metadata of a collection."""
+        self._client.update_collection(name, metadata=metadata)
 
     def _change_aliases(self, body: models.ChangeAliasesOperation) -> bool:
         try:
@@ -393,6 +409,8 @@ class QdrantServer:
         return info
 
     def _update(self, name: str, body: models.UpdateCollection) -> bool:
+        if body.strict_mode_config:
+            self._strict[name] = body.strict_mode_config.model_dump(exclude_none=True)
         return self._client.update_collection(name, metadata=body.metadata)
 
     def _index(self, name: str, body: models.CreateFieldIndex) -> Any:
@@ -473,6 +491,14 @@ ROUTES: dict[
         QdrantServer._query_batch,
     ),
 }
+
+
+def _dropping(method: str, rest: str) -> tuple[None, Callable[[QdrantServer, str, Any], Any]]:
+    """Return what deletes the payload index that a path names."""
+    if method != "DELETE" or not rest.startswith("/index/"):
+        raise Refusal(404, "")
+    field = unquote(rest.removeprefix("/index/"))
+    return None, lambda server, name, _: server.drop_indexes(name, field) or _done()
 
 
 def _done() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Progress events, one per node of the graph, and compact runs of a lookup in a trace.
 
-Without a tracer or a reader, they cost nothing.
+Without a tracer or a reader, no event is written, and no text is prepared.
 """
 
 import inspect

@@ -60,9 +60,9 @@ def create_engine(url: str | sa.URL, wait: float) -> sa.Engine:
     """
     try:
         parsed = sa.make_url(url)
-        check_kind(parsed.get_backend_name())
         if parsed.drivername in ("postgres", "postgresql"):
             parsed = parsed.set(drivername="postgresql+psycopg")
+        check_kind(parsed.get_backend_name())
         engine = sa.create_engine(parsed, json_serializer=to_json, **_engine_options(parsed, wait))
     except ImportError as error:
         raise RecordError(f"PostgreSQL needs psycopg: {install_hint('postgres')}") from error

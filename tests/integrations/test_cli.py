@@ -58,7 +58,8 @@ def test_index_ask_and_invocations(folder):
     shown = run("invocations", folder, "--json")
     rows = json.loads(shown.stdout)
     assert rows[0]["id"] == result["invocation_id"]
-    assert "-> billing/refunds.md" in run("invocations", folder).stdout
+    line = run("invocations", folder).stdout.splitlines()[0]
+    assert line.endswith("  lookup_knowledge  'refund' -> billing/refunds.md")
     database = f"sqlite:///{folder}/.lookup-knowledge/invocations.db"
     assert (
         json.loads(run("invocations", "--db", database, "--json", "--limit", "1").stdout)

@@ -113,7 +113,7 @@ def test_a_damaged_text_is_left_out_and_the_next_sync_writes_it_again(tmp_path):
         )
         damaged = {**record.payload, "page_content": "Refunds take nine days."}
         shard.update(edge.UpdateOperation.overwrite_payload([record.id], damaged))
-        kb.index._open.payloads.clear()
+        kb.index._open.payloads._kept.clear()
         result = lookup(kb, "refund")
         assert "nine days" not in str(result)
         assert result["primary"]["entry_id"] == "billing/refunds.md"  # its keywords are known

@@ -240,6 +240,13 @@ def test_a_missing_driver_is_one_clear_error():
     ), done.stderr
 
 
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_the_usual_addresses_of_postgresql_are_equal(scheme):
+    pytest.importorskip("psycopg")
+    engine = database.create_engine(f"{scheme}://user@host/db", 1.0)
+    assert engine.url.render_as_string() == "postgresql+psycopg://user@host/db"
+
+
 def test_a_database_of_another_kind_is_refused():
     with pytest.raises(RecordError, match="it is for SQLite or PostgreSQL, not for mysql"):
         SQLInvocationRecorder("mysql://h/d")

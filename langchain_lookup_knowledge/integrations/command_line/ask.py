@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ TIMEOUT = 30.0
 """Time limit in seconds; longer than the default, because the first lookup loads the model."""
 FIRST_CHARS, OTHER_CHARS = 480, 240
 """Maximum characters shown of the first match, and of each other match."""
+K = 5
+"""Maximum number of matches, unless `-k` says otherwise."""
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 
@@ -44,7 +47,11 @@ def add_command(commands: Commands) -> None:
     ask = commands.add_parser("ask", help="answer a query")
     add_folder(ask)
     ask.add_argument("query", metavar="QUERY", nargs="+", help="question or terms, without quotes")
-    ask.add_argument("-k", type=int, default=5, help="maximum number of matches (default 5)")
+    ask.add_argument(
+        "-k",
+        type=int,
+        help=f"maximum number of matches (default {K}); those far below the best are left out",
+    )
     add_scope(ask)
     add_filter(ask)
     ask.add_argument("--no-l1", action="store_true", help="answer from keywords alone")
@@ -62,7 +69,8 @@ def _ask(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.lookup.graph import create_lookup_knowledge_graph  # noqa: PLC0415
 
     scope, filters = scope_of(arguments.scope), filters_of(arguments.filter)
-    options = LookupOptions(k=arguments.k, l1_timeout=TIMEOUT, scope_fields=tuple(scope))
+    k = K if arguments.k is None else arguments.k
+    options = LookupOptions(k=k, l1_timeout=TIMEOUT, scope_fields=tuple(scope))
     with open_kb(arguments, sync=True) as kb:
         check_filters(filters, kb.fields.filterable)
         _note(kb.problems)
@@ -76,6 +84,8 @@ def _ask(arguments: argparse.Namespace) -> int:
     else:
         marks = can_mark()
         lines = answer(result, Path(arguments.folder), marks=marks)
+        if arguments.k is not None and len(result["matches"]) < min(k, result["l1"]["candidates"]):
+            lines = chain(lines, [f"Weaker matches are left out, so there are fewer than {k}."])
         text = "\n".join([*lines, *(explanation(result) if arguments.explain else ())])
         print(text, file=getattr(sys.stdout, "unfiltered", None) if marks else None)
     if result["status"] in NOT_SEARCHED:

@@ -374,6 +374,7 @@ def _line(row: Invocation) -> str:
     created = f"{row['created_at'][:19]}Z" if row["created_at"] else "-"
     outcome = f"{row['status'] or '-':<13} {row['retrieval_layer'] or '-':<5}"
     duration = f"{row['duration_ms'] or 0:7.1f} ms"
-    line = f"{created:<20}  {outcome} L1 {row['l1_status'] or '-':<15} {duration}"
+    tool = row["tool_name"] or "-"
+    line = f"{created:<20}  {outcome} L1 {row['l1_status'] or '-':<15} {duration}  {tool}"
     odd = ", ".join(unreadable(row))
     return printable(f"{line}  {query!r} -> {found}{f'  (unreadable: {odd})' if odd else ''}")

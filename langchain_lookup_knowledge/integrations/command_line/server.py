@@ -12,7 +12,6 @@ from langchain_lookup_knowledge.text.wording import counted
 if TYPE_CHECKING:
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
     from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex
-    from langchain_lookup_knowledge.l1.stores.shared_builds import GenerationPart
     from langchain_lookup_knowledge.l1.stores.vector_index import VectorIndex
 
 
@@ -85,20 +84,16 @@ def check_parts(arguments: argparse.Namespace) -> None:
 
 def index_on_server(
     arguments: argparse.Namespace, collection: str, api_key: str | None
-) -> "QdrantIndex | GenerationPart":
+) -> "QdrantIndex":
     """Return the index on the server that the options name, or the part of a build."""
     from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex  # noqa: PLC0415
-    from langchain_lookup_knowledge.l1.stores.shared_builds import (  # noqa: PLC0415
-        GenerationPart,
-        collection_of,
-    )
+    from langchain_lookup_knowledge.l1.stores.shared_builds import GenerationPart  # noqa: PLC0415
 
-    options = server_options(arguments)
+    options = {"api_key": api_key, **server_options(arguments)}
     shard = getattr(arguments, "shard", None)
-    if not shard:
-        return QdrantIndex(arguments.url, collection, api_key=api_key, **options)
-    name = collection_of(collection, arguments.generation)
-    return GenerationPart(QdrantIndex(arguments.url, name, api_key=api_key, **options), *shard)
+    if shard:
+        return GenerationPart(arguments.url, collection, arguments.generation, *shard, **options)
+    return QdrantIndex(arguments.url, collection, **options)
 
 
 def finish_generation(kb: "KnowledgeBase", arguments: argparse.Namespace) -> None:

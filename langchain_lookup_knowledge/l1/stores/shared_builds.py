@@ -4,22 +4,17 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 from langchain_core.embeddings import Embeddings
 
 from langchain_lookup_knowledge.errors import StoreError
 from langchain_lookup_knowledge.l1.stores import ownership
 from langchain_lookup_knowledge.l1.stores.fingerprints import check_fingerprint
+from langchain_lookup_knowledge.l1.stores.qdrant.builds import BUILDING, GENERATION
 from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex
-from langchain_lookup_knowledge.l1.stores.vector_index import (
-    Contents,
-    Fingerprint,
-    PayloadFilter,
-    Point,
-    SearchResponse,
-)
+from langchain_lookup_knowledge.l1.stores.vector_index import Contents, Point
 from langchain_lookup_knowledge.text.wording import counted
 
 NAMED = 3
@@ -32,7 +27,8 @@ def collection_of(name: str, generation: str) -> str:
     Raises:
         ValueError: the name of the generation cannot be used.
     """
-    if not generation or generation.strip("-") != generation or "--" in generation:
+    taken = generation == BUILDING or GENERATION.fullmatch(generation)
+    if not generation or taken or generation.strip("-") != generation or "--" in generation:
         raise ValueError(
             f"{generation!r} cannot name a generation: give letters and digits, such as 2026-12"
         )
@@ -45,56 +41,39 @@ def part_of(entry_id: str, parts: int) -> int:
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest()) % parts + 1
 
 
-class GenerationPart:
+class GenerationPart(QdrantIndex):
     """One machine's part of a generation: what is not in this part is neither read nor written.
 
     Args:
-        index: the collection of the generation, named by `collection_of`.
+        url: as for `QdrantIndex`; `options` takes its other arguments.
+        collection: the name that lookups use.
+        generation: the name of the generation.
         part: the part that this machine writes, 1 to `parts`.
         parts: the number of parts.
 
     Raises:
-        ValueError: there is no such part.
+        ValueError: there is no such part, or another argument cannot be used.
     """
 
-    embedded = False
-    read_only = False
-
-    def __init__(self, index: QdrantIndex, part: int, parts: int) -> None:
+    def __init__(
+        self, url: str, collection: str, generation: str, part: int, parts: int, **options: Any
+    ) -> None:
         if not 1 <= part <= parts:
             raise ValueError(f"there is no part {part}/{parts}: give 1/{parts} to {parts}/{parts}")
-        self._index = index
+        super().__init__(url, collection_of(collection, generation), **options)
         self._part, self._parts = part, parts
-
-    def __repr__(self) -> str:
-        return f"GenerationPart({self._index!r}, {self._part}, {self._parts})"
 
     def holds(self, entry_id: str) -> bool:
         """Return whether an entry falls in this part."""
         return part_of(entry_id, self._parts) == self._part
 
-    def version(self) -> str | None:
-        return self._index.version()
-
-    def warm(self) -> None:
-        self._index.warm()
-
-    def verify(self) -> None:
-        self._index.verify()
-
-    def fingerprint(self) -> Fingerprint | None:
-        return self._index.fingerprint()
-
     def contents(self) -> Contents | None:
-        found = self._index.contents()
+        found = super().contents()
         if found is None:
             return None
         digests = {name: digest for name, digest in found.digests.items() if self.holds(name)}
         unembedded = tuple(filter(self.holds, found.unembedded))
         return replace(found, digests=digests, unembedded=unembedded)
-
-    def lock(self) -> AbstractContextManager[None]:
-        return self._index.lock()
 
     def write(
         self,
@@ -104,33 +83,19 @@ class GenerationPart:
         *,
         rebuild: bool = False,
     ) -> None:
-        name = self._index.collection
         if rebuild:
             raise StoreError(
-                f'collection "{name}" was begun by another version or is to be built again: '
-                "choose another --generation"
+                f'collection "{self.collection}" was begun by another version or is to be built '
+                "again: choose another --generation"
             )
-        found = self._index.builds.begin_in_parts(contents, self._parts)
+        found = self.builds.begin_in_parts(contents, self._parts)
         if found != self._parts:
             begun = f"in {counted(found, 'part', 'parts')}" if found else "without --shard"
             raise StoreError(
-                f'collection "{name}" was begun {begun}, not in {self._parts}: give the same '
-                "number of parts on each machine, or choose another --generation"
+                f'collection "{self.collection}" was begun {begun}, not in {self._parts}: give '
+                "the same number of parts on each machine, or choose another --generation"
             )
-        self._index.write(contents, removed, points)
-
-    def search(
-        self,
-        dense: Sequence[float] | None,
-        text: str,
-        filters: Sequence[PayloadFilter],
-        limit: int,
-        glossary: Sequence[str] = (),
-    ) -> SearchResponse:
-        return self._index.search(dense, text, filters, limit, glossary)
-
-    def close(self) -> None:
-        self._index.close()
+        super().write(contents, removed, points)
 
 
 def finish(

@@ -62,6 +62,13 @@ def test_embedded_text_is_shown_with_its_own_place(tmp_path):
             ]
 
 
+def test_fewer_matches_than_asked_for_are_explained(folder):
+    reason = "Weaker matches are left out, so there are fewer than 3."
+    assert run("ask", folder, "refund", "-k", "3").stdout.splitlines()[-1] == reason
+    for arguments in ((), ("-k", "1")):
+        assert "left out" not in run("ask", folder, "refund", *arguments).stdout
+
+
 def test_a_query_needs_no_quotes(folder):
     asked = json.loads(run("ask", folder, "how", "do", "I", "get", "a", "refund", "--json").stdout)
     assert asked["query"] == "how do I get a refund"

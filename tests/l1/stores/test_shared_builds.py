@@ -30,15 +30,14 @@ def folder(tmp_path):
 
 
 def write_part(folder, server, part, parts=2, generation="new", **options):
-    index = QdrantIndex(server.url, collection_of("kb", generation))
-    one = GenerationPart(index, part, parts)
+    one = GenerationPart(server.url, "kb", generation, part, parts, api_key=server.api_key)
     with KnowledgeBase.open(folder, embedding=WordEmbeddings(), index=one, **options) as kb:
         return kb.sync()
 
 
 def finish_all(folder, server, generation="new", **options):
-    whole = QdrantIndex(server.url, collection_of("kb", generation))
-    live = QdrantIndex(server.url, "kb")
+    whole = QdrantIndex(server.url, collection_of("kb", generation), api_key=server.api_key)
+    live = QdrantIndex(server.url, "kb", api_key=server.api_key)
     with KnowledgeBase.open(folder, embedding=WordEmbeddings(), index=live) as kb:
         digests = {entry.entry_id: index_state.digest(entry) for entry in kb.entries}
         finish(live, whole, digests, kb.embedding, **options)
@@ -46,7 +45,7 @@ def finish_all(folder, server, generation="new", **options):
 
 
 def sync(folder, server, **options):
-    index = QdrantIndex(server.url, "kb")
+    index = QdrantIndex(server.url, "kb", api_key=server.api_key)
     with KnowledgeBase.open(folder, embedding=WordEmbeddings(), index=index) as kb:
         return kb.sync(**options)
 
@@ -64,9 +63,11 @@ def test_each_entry_falls_in_one_part():
     sizes = [sum(part_of(name, 4) == part for name in names) for part in (1, 2, 3, 4)]
     assert sum(sizes) == 1000 and min(sizes) > 200
     with pytest.raises(ValueError, match="there is no part 5/4: give 1/4 to 4/4"):
-        GenerationPart(QdrantIndex(":memory:", "kb"), 5, 4)
-    with pytest.raises(ValueError, match="'a--b' cannot name a generation"):
-        collection_of("kb", "a--b")
+        GenerationPart(":memory:", "kb", "g", 5, 4)
+    assert collection_of("kb", "2026-12") == "kb--2026-12"
+    for name in ("a--b", "", "-a", "building", "20260101-000000-0000"):  # of syncs' own
+        with pytest.raises(ValueError, match=f"'{name}' cannot name a generation"):
+            collection_of("kb", name)
 
 
 def test_parts_are_made_live_together(folder, server, tmp_path):
@@ -87,51 +88,51 @@ def test_parts_are_made_live_together(folder, server, tmp_path):
     assert not sync(folder, server).written
 
 
-def test_the_next_generation_and_a_rebuild_replace_the_last_one(folder, server):
+def test_the_next_generation_and_a_rebuild_replace_the_last_one(folder, any_server):
     for generation in ("a", "b"):
         for part in (1, 2):
-            write_part(folder, server, part, generation=generation)
-        finish_all(folder, server, generation)
-        assert server.collections() == [f"kb--{generation}"]
-    sync(folder, server, rebuild=True)
-    assert server.collections() == [aliases(server)["kb"]] != ["kb--b"]
+            write_part(folder, any_server, part, generation=generation)
+        finish_all(folder, any_server, generation)
+        assert any_server.collections() == [f"kb--{generation}"]
+    sync(folder, any_server, rebuild=True)
+    assert any_server.collections() == [aliases(any_server)["kb"]] != ["kb--b"]
 
 
-def test_a_part_is_written_again_where_it_differs(folder, server):
-    write_part(folder, server, 1)
-    write_part(folder, server, 2)
+def test_a_part_is_written_again_where_it_differs(folder, any_server):
+    write_part(folder, any_server, 1)
+    write_part(folder, any_server, 2)
     changed, gone = names_of(1)[:2]
     (folder / changed).write_text("# Page\n\nChanged.\n")
     (folder / gone).unlink()
-    report = write_part(folder, server, 2)
+    report = write_part(folder, any_server, 2)
     assert not report.written
-    report = write_part(folder, server, 1)
+    report = write_part(folder, any_server, 1)
     assert (report.renewed, report.removed) == (1, 1)
-    finish_all(folder, server)
-    assert aliases(server) == {"kb": "kb--new"}
+    finish_all(folder, any_server)
+    assert aliases(any_server) == {"kb": "kb--new"}
 
 
-def test_a_generation_that_is_not_whole_is_not_made_live(folder, server):
-    sync(folder, server)
-    old = aliases(server)["kb"]
+def test_a_generation_that_is_not_whole_is_not_made_live(folder, any_server):
+    sync(folder, any_server)
+    old = aliases(any_server)["kb"]
     with pytest.raises(StoreError, match='no collection "kb--new": build it with --shard'):
-        finish_all(folder, server)
-    write_part(folder, server, 2)
+        finish_all(folder, any_server)
+    write_part(folder, any_server, 2)
     missing = names_of(1)
     with pytest.raises(StoreError) as raised:
-        finish_all(folder, server)
+        finish_all(folder, any_server)
     assert f'"kb--new" is not whole: of 20, {len(missing)} entries are missing' in str(raised.value)
     assert str(raised.value).endswith("run `lookup-knowledge index` with --shard 1/2")
-    write_part(folder, server, 1)
+    write_part(folder, any_server, 1)
     changed, gone = names_of(1)[0], names_of(2)[0]
     (folder / changed).write_text("# Page\n\nChanged.\n")
     (folder / gone).unlink()
     with pytest.raises(StoreError) as raised:
-        finish_all(folder, server)
+        finish_all(folder, any_server)
     assert f"1 entry is incomplete or different ({changed})" in str(raised.value)
     assert f"1 entry is not in the folder ({gone})" in str(raised.value)
     assert "--shard 1/2, 2/2" in str(raised.value)
-    assert aliases(server) == {"kb": old}
+    assert aliases(any_server) == {"kb": old}
 
 
 def test_an_entry_of_which_a_passage_is_missing_is_told(folder, server):
@@ -158,14 +159,14 @@ def test_a_generation_is_of_one_number_of_parts(folder, server):
         write_part(folder, server, 1, generation="mine")
 
 
-def test_a_generation_of_another_knowledge_base_does_not_replace_the_live_one(folder, server):
+def test_a_generation_of_another_knowledge_base_does_not_replace_the_live_one(folder, any_server):
     other = write_files(folder.parent / "other", {"x.md": "Other.\n", "y.md": "Another.\n"})
-    sync(folder, server)
-    write_part(other, server, 1, parts=1)
+    sync(folder, any_server)
+    write_part(other, any_server, 1, parts=1)
     with pytest.raises(StoreError, match="so 20 would be removed"):
-        finish_all(other, server)
-    finish_all(other, server, take_over=True)
-    assert aliases(server) == {"kb": "kb--new"}
+        finish_all(other, any_server)
+    finish_all(other, any_server, take_over=True)
+    assert aliases(any_server) == {"kb": "kb--new"}
 
 
 def test_a_collection_under_the_plain_name_is_not_replaced(folder, server):

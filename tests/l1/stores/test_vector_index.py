@@ -86,7 +86,9 @@ def index(request, tmp_path):
         made = QdrantIndex(
             REAL_SERVER, f"test-{uuid.uuid4().hex}", api_key=os.environ.get("QDRANT_API_KEY")
         )
-        request.addfinalizer(lambda: made.client.delete_collection(made.collection))
+        request.addfinalizer(
+            lambda: made.client.delete_collection(made.generation() or made.collection)
+        )
     yield made
     made.close()
 

@@ -45,7 +45,10 @@ logger = logging.getLogger("langchain_lookup_knowledge")
 
 ABANDONED_SECONDS = 600.0
 """Seconds without such a note after which a build of another process counts as interrupted."""
-_GENERATION = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+BUILDING = "building"
+"""What follows the name of an index in the alias of the collection that is being built."""
+GENERATION = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+"""What follows the name of an index in the name of a collection that a sync made."""
 _running: set[tuple[int, str]] = set()
 """The builds that are under way in this process, with its id: a forked child has none of them."""
 
@@ -61,7 +64,7 @@ class Builds:
     def __init__(self, connection: QdrantConnection, collection_options: Mapping[str, Any]) -> None:
         self._connection = connection
         self._name = connection.collection
-        self._building = f"{self._name}--building"
+        self._building = f"{self._name}--{BUILDING}"
         self._options = dict(collection_options)
 
     def live(self) -> str | None:
@@ -314,7 +317,7 @@ class Builds:
 
     def _is_generation(self, name: str) -> bool:
         prefix = f"{self._name}--"
-        return name.startswith(prefix) and bool(_GENERATION.fullmatch(name.removeprefix(prefix)))
+        return name.startswith(prefix) and bool(GENERATION.fullmatch(name.removeprefix(prefix)))
 
     def _generations(self) -> Iterator[str]:
         client = self._connection.client

@@ -63,6 +63,8 @@ class QdrantConnection:
         client: "QdrantClient | None" = None,
         **options: Any,
     ) -> None:
+        if not url and client is None:  # the client would take it for localhost
+            raise ValueError("the URL of the Qdrant server is empty: give one, or client=")
         self.address = Address(url, collection, prefer_grpc, grpc_port, verify)
         self.collection = collection
         self.options = RequestOptions(**options)

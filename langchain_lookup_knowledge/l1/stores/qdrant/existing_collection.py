@@ -1,6 +1,6 @@
 """A collection created elsewhere, such as by `langchain_qdrant`; it is read but never written."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,6 @@ from langchain_lookup_knowledge.l1.stores.vector_index import (
     Contents,
     Fingerprint,
     PayloadFilter,
-    Point,
     Search,
     SearchResponse,
     group_by_filter,
@@ -46,7 +45,8 @@ class ExistingCollection:
         self._fingerprint: Fingerprint | None = None
 
     def __repr__(self) -> str:
-        return f"ExistingCollection(collection={self._connection.collection!r})"
+        address = self._connection.address
+        return f"ExistingCollection({address.url!r}, {address.collection!r})"
 
     def version(self) -> str | None:
         return None
@@ -107,14 +107,7 @@ class ExistingCollection:
     def lock(self) -> AbstractContextManager[None]:
         raise StoreError(self._refusal())
 
-    def write(
-        self,
-        contents: Contents,
-        removed: Iterable[str],
-        points: Iterable[Sequence[Point]],
-        *,
-        rebuild: bool = False,
-    ) -> None:
+    def write(self, *_: object, **__: object) -> None:
         raise StoreError(self._refusal())
 
     def _refusal(self) -> str:

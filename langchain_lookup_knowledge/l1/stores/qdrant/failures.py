@@ -141,7 +141,8 @@ def _refusal(status: int, body: str, collection: str, version: Callable[[], str]
     """Return the StoreError for an HTTP status; only names and sizes are quoted from the body."""
     if status == 401:
         return StoreForbiddenError(
-            f"the Qdrant server refuses the API key (HTTP {status}): check api_key"
+            f"the Qdrant server refuses the API key (HTTP {status}): check api_key, or "
+            "QDRANT_API_KEY on the command line"
         )
     if status == 403:
         return StoreForbiddenError(

@@ -131,10 +131,10 @@ class QdrantIndex:
         self._lookers = ThreadPool()  # the client has no time limit for a single look
         self._next_look = 0.0
         self._caveat: str | None = None
-        self._payloads = KeptPayloads(MAX_PAYLOADS)
+        self.payloads = KeptPayloads(MAX_PAYLOADS)
 
     def __repr__(self) -> str:
-        return f"QdrantIndex(collection={self.collection!r})"
+        return f"QdrantIndex({self.url!r}, {self.collection!r})"
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that name the server and the collection, without any secret."""
@@ -286,7 +286,7 @@ class QdrantIndex:
             return version is not None and version[0] is not None and version == version_of(payload)
 
         read = partial(self.connection.stored, fields=SHOWN_FIELDS)
-        return self._payloads.of(point_ids, read, is_current)
+        return self.payloads.of(point_ids, read, is_current)
 
     def _found(self, requests: Sequence[Any]) -> list[Any]:
         try:
@@ -360,8 +360,9 @@ class QdrantIndex:
         the knowledge base; only the dimensions can be checked.
 
         Args:
-            url: as for `QdrantIndex`; `connection` takes its other arguments about the server and
-                about reading.
+            url: as for `QdrantIndex`.
+            connection: arguments of `QdrantIndex` about the server and about reading, such as
+                `api_key`, `timeout` and `search_params`.
             collection: the name of the collection.
             layout: what wrote the collection, and so the keys below: "langchain" (the package
                 `langchain-qdrant`), "llama_index", or "mcp_server_qdrant".

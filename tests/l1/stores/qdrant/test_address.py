@@ -68,6 +68,14 @@ def test_a_path_before_that_of_the_server_is_used():
         index.close()
 
 
+def test_an_empty_address_is_refused_and_not_taken_for_this_machine():
+    with pytest.raises(ValueError, match="the URL of the Qdrant server is empty"):
+        QdrantIndex("", "kb")
+    assert (
+        repr(QdrantIndex("http://h", "kb", api_key="sk-SECRET")) == "QdrantIndex('http://h', 'kb')"
+    )
+
+
 def test_a_client_that_is_passed_in_needs_no_address():
     client = QdrantClient(":memory:")
     assert QdrantIndex("", "kb", client=client).fingerprint() is None

@@ -40,7 +40,7 @@ def folder(tmp_path):
 
 
 def base(folder, server, embedding=None):
-    index = QdrantIndex(server.url, "kb")
+    index = QdrantIndex(server.url, "kb", api_key=server.api_key)
     return KnowledgeBase.open(folder, embedding=embedding or WordEmbeddings(), index=index)
 
 
@@ -62,31 +62,31 @@ class Watching(WordEmbeddings):
         return super().embed_documents(texts)
 
 
-def test_a_first_build_is_seen_when_it_is_complete(folder, server):
+def test_a_first_build_is_seen_when_it_is_complete(folder, any_server):
     embedding, seen = Watching(), []
-    with base(folder, server, embedding) as kb, base(folder, server, Watching()) as reader:
+    with base(folder, any_server, embedding) as kb, base(folder, any_server, Watching()) as reader:
         embedding.look = lambda: seen.append(look_up(reader))
         kb.sync()
         assert {one["status"] for one in seen} == {"unavailable"}
         assert seen[0]["reason"] == 'collection "kb" is being built, 0 passages so far'
         assert look_up(reader)["status"] == "ok"
-        (target,) = server.collections()
+        (target,) = any_server.collections()
         assert target.startswith("kb--")
-        assert aliases(server) == {"kb": target}
+        assert aliases(any_server) == {"kb": target}
         assert kb.index.generation() == target
 
 
-def test_a_rebuild_leaves_no_gap_and_replaces_the_old_collection(folder, server):
+def test_a_rebuild_leaves_no_gap_and_replaces_the_old_collection(folder, any_server):
     embedding, seen = Watching(), []
-    with base(folder, server, embedding) as kb, base(folder, server, Watching()) as reader:
+    with base(folder, any_server, embedding) as kb, base(folder, any_server, Watching()) as reader:
         kb.sync()
-        (old,) = server.collections()
+        (old,) = any_server.collections()
         embedding.look = lambda: seen.append(look_up(reader))
         kb.sync(rebuild=True)
         assert {(one["status"], one["reason"]) for one in seen} == {("ok", None)}
-        (new,) = server.collections()
+        (new,) = any_server.collections()
         assert new != old
-        assert aliases(server) == {"kb": new}
+        assert aliases(any_server) == {"kb": new}
         assert look_up(reader)["reason"] is None
 
 
@@ -139,10 +139,10 @@ def test_a_switch_that_was_made_but_seems_to_fail_is_found(folder, server):
         assert look_up(kb)["status"] == "ok"
 
 
-def test_a_live_collection_is_never_given_up(folder, server):
-    with base(folder, server) as kb:
+def test_a_live_collection_is_never_given_up(folder, any_server):
+    with base(folder, any_server) as kb:
         kb.sync()
-        kb.index.builds.abandon(aliases(server)["kb"])
+        kb.index.builds.abandon(aliases(any_server)["kb"])
         assert look_up(kb)["status"] == "ok"
 
 
@@ -151,23 +151,18 @@ class Failing(WordEmbeddings):
         raise RuntimeError("no model")
 
 
-def test_a_build_that_fails_leaves_nothing(folder, server):
-    with base(folder, server) as kb:
+def test_a_build_that_fails_leaves_nothing(folder, any_server):
+    with base(folder, any_server) as kb:
         kb.sync()
-    before = server.collections()
-    with base(folder, server, Failing()) as kb, pytest.raises(EmbeddingError):
+    before = any_server.collections()
+    with base(folder, any_server, Failing()) as kb, pytest.raises(EmbeddingError):
         kb.sync(rebuild=True)
-    assert server.collections() == before
+    assert any_server.collections() == before
 
 
 def left_behind(server, name, **progress):
     noted = {"written": 7, "at": int(time.time()), "host": builds.host(), "pid": 0}
-    server._client.create_collection(
-        name,
-        {"dense": models.VectorParams(size=64, distance=models.Distance.COSINE)},
-        metadata={PROGRESS_KEY: {**noted, **progress}},
-    )
-    server._indexed[name] = set()
+    server.make(name, {PROGRESS_KEY: {**noted, **progress}})
 
 
 @pytest.fixture(scope="module")
@@ -182,47 +177,47 @@ LEFT = "kb--20260101-000000-0000"
 OTHER = "kb--20260101-000000-0001"
 
 
-def test_what_an_interrupted_build_left_is_told_and_removed_by_the_next_sync(folder, server):
-    with base(folder, server) as kb:
+def test_what_an_interrupted_build_left_is_told_and_removed_by_the_next_sync(folder, any_server):
+    with base(folder, any_server) as kb:
         kb.sync()
-        left_behind(server, LEFT, at=0)
-        left_behind(server, "kb--notes", at=0)  # not a name of ours
+        left_behind(any_server, LEFT, at=0)
+        left_behind(any_server, "kb--notes", at=0)  # not a name of ours
         told = [str(problem) for problem in kb.index_problems()]
         assert told == [
             f'.: collection "{LEFT}" of an interrupted build: run `lookup-knowledge '
             "index` on the knowledge folder, or kb.sync()"
         ]
         assert kb.sync().written
-        assert LEFT not in server.collections()
-        assert "kb--notes" in server.collections()
+        assert LEFT not in any_server.collections()
+        assert "kb--notes" in any_server.collections()
         assert not kb.index_problems()
         assert not kb.sync().written
 
 
 @pytest.mark.skipif(not builds.host(), reason="processes are told apart by /proc")
-def test_a_build_of_an_ended_process_is_left_over_if_the_process_was_surely_here(server, ended):
-    index = QdrantIndex(server.url, "kb")
-    left_behind(server, LEFT, pid=ended)
+def test_a_build_of_an_ended_process_is_left_over_if_the_process_was_surely_here(any_server, ended):
+    index = QdrantIndex(any_server.url, "kb", api_key=any_server.api_key)
+    left_behind(any_server, LEFT, pid=ended)
     assert index.builds.leftovers() == [LEFT]
-    left_behind(server, OTHER, pid=os.getpid())  # its build is not under way in this process
+    left_behind(any_server, OTHER, pid=os.getpid())  # its build is not under way in this process
     assert index.builds.leftovers() == [LEFT, OTHER]
     for name, host in {LEFT: socket.gethostname(), OTHER: ""}.items():
         noted = {"written": 7, "at": int(time.time()), "host": host, "pid": ended}
-        server._client.update_collection(name, metadata={PROGRESS_KEY: noted})
+        any_server.note(name, {PROGRESS_KEY: noted})
     assert not index.builds.leftovers()
     index.close()
 
 
-def test_two_builds_in_one_process_do_not_delete_each_other(folder, server):
+def test_two_builds_in_one_process_do_not_delete_each_other(folder, any_server):
     embedding, refused = Watching(), []
 
     def build_again():
-        with base(folder, server) as second, pytest.raises(StoreError) as raised:
+        with base(folder, any_server) as second, pytest.raises(StoreError) as raised:
             second.sync(rebuild=True)
         refused.append(str(raised.value))
 
     embedding.look = build_again
-    with base(folder, server, embedding) as kb:
+    with base(folder, any_server, embedding) as kb:
         kb.sync()
         assert "is being built by another sync" in refused[0]
         assert look_up(kb)["status"] == "ok"
@@ -238,10 +233,10 @@ def test_a_build_that_this_process_could_not_delete_is_not_under_way(folder, ser
         assert len(server.collections()) == 1
 
 
-def test_a_build_of_a_running_process_is_left_alone_and_told(folder, server):
-    with base(folder, server) as kb:
-        left_behind(server, LEFT, host="elsewhere")
-        server._client.update_collection_aliases(
+def test_a_build_of_a_running_process_is_left_alone_and_told(folder, any_server):
+    with base(folder, any_server) as kb:
+        left_behind(any_server, LEFT, host="elsewhere")
+        any_server._client.update_collection_aliases(
             [
                 models.CreateAliasOperation(
                     create_alias=models.CreateAlias(collection_name=LEFT, alias_name="kb--building")
@@ -251,11 +246,11 @@ def test_a_build_of_a_running_process_is_left_alone_and_told(folder, server):
         says = r'"kb" is being built by another sync \(7 passages so far\): wait for it'
         with pytest.raises(StoreError, match=says):
             kb.sync()
-        server._client.update_collection(
-            LEFT, metadata={PROGRESS_KEY: {"written": 7, "at": 0, "host": "elsewhere", "pid": 1}}
+        any_server.note(
+            LEFT, {PROGRESS_KEY: {"written": 7, "at": 0, "host": "elsewhere", "pid": 1}}
         )
         kb.sync()
-        assert LEFT not in server.collections()
+        assert LEFT not in any_server.collections()
 
 
 def made_plain(server, folder):
@@ -308,7 +303,7 @@ def test_a_rebuild_in_place_that_was_interrupted_is_told_until_it_is_mended(fold
 def test_a_search_keeps_what_it_found_if_the_state_of_the_build_is_not_told(folder, server, fault):
     with base(folder, server) as kb:
         kb.sync()
-    index = QdrantIndex(server.url, "kb")
+    index = QdrantIndex(server.url, "kb", api_key=server.api_key)
     server.misbehave(fault, where="GET /collections/kb b")
     found = ThreadPool().run(lambda: index.search(None, "number3", [()], 1), 5)
     assert [hit.entry_id for hit in found.lists[0].lists["passage"]] == ["3.md"]
@@ -352,16 +347,16 @@ def test_a_rebuild_under_an_alias_of_the_user_keeps_the_collection_that_the_user
     assert 'the old collection "mine" is kept: delete it' in caplog.text
 
 
-def test_missing_payload_indexes_are_told_and_made(folder, server):
-    with base(folder, server) as kb:
+def test_missing_payload_indexes_are_told_and_made(folder, any_server):
+    with base(folder, any_server) as kb:
         kb.sync()
-        live = server.target("kb")
-        server._indexed[live] -= {"metadata.digest", "metadata.entry_id"}
+        live = any_server.target("kb")
+        any_server.drop_indexes(live, "metadata.digest", "metadata.entry_id")
         told = " ".join(map(str, kb.index_problems()))
         assert 'no payload index on "metadata.digest": run `lookup-knowledge index`' in told
         report = kb.sync()
         assert (report.written, report.embedded) == (True, 0)
-        assert server._indexed[live] == set(INDEXED_FIELDS)
+        assert any_server.indexed(live) == set(INDEXED_FIELDS)
         assert not kb.index_problems()
         assert not kb.sync().written
 

@@ -1,6 +1,8 @@
 """The right server is talked to, limited rates are waited for, a client of others is bounded."""
 
 import logging
+import threading
+import time
 
 import httpx
 import pytest
@@ -24,7 +26,7 @@ from langchain_lookup_knowledge.errors import (
     StoreUnreachableError,
 )
 from langchain_lookup_knowledge.l1.deadlines import ThreadPool
-from langchain_lookup_knowledge.l1.stores.qdrant import bounded_http, connection
+from langchain_lookup_knowledge.l1.stores.qdrant import bounded_http, connection, progress
 from langchain_lookup_knowledge.l1.stores.qdrant.points import FINGERPRINT_KEY
 
 KEY = FINGERPRINT_KEY
@@ -119,21 +121,22 @@ def test_a_sync_does_not_wait_for_ever(waits, asked, times):
     assert waits == [30] * times
 
 
-def test_a_build_that_waits_for_the_server_notes_that_it_still_runs(tmp_path, waits):
+def test_a_build_that_waits_for_the_server_notes_that_it_still_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "NOTE_SECONDS", 0.01)
+    noted, sleep = threading.Event(), time.sleep
+    monkeypatch.setattr(connection.time, "sleep", lambda seconds: noted.wait() and sleep(0))
     folder = write_files(tmp_path / "kb", FILES)
     with QdrantServer() as server:
         index = QdrantIndex(server.url, "kb")
+        limited = qdrant_server.status(429, RATE, retry_after="100")
+
+        def limit_and_look_for_a_note(handler):
+            server.misbehave(lambda handler: noted.set(), where="PATCH")
+            return limited(handler)
+
         with KnowledgeBase.open(folder, embedding=WordEmbeddings(), index=index) as kb:
-            limited = qdrant_server.status(429, RATE, retry_after="100")
-            server.misbehave(limited, times=3, where="/points?")
-            kb.sync()
-    assert waits == [100, 100, 100]
-    notes = [
-        body
-        for line, body in zip(server.requests, server.bodies, strict=True)
-        if line.startswith("PATCH") and b'"written"' in body
-    ]
-    assert len(notes) == 3
+            server.misbehave(limit_and_look_for_a_note, where="/points?")
+            assert kb.sync().renewed == len(FILES)
 
 
 def test_a_lookup_does_not_wait_for_a_limited_rate(waits):
@@ -236,3 +239,36 @@ def test_a_client_of_others_may_have_hooks_of_its_own():
         client.close()
     with pytest.raises(StoreUnreachableError):
         QdrantIndex(server.url, "kb").fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("url", "is_told"),
+    [
+        ("http://qdrant.example:6333", True),
+        ("https://qdrant.example", False),
+        ("http://localhost", 0),
+    ],
+)
+def test_a_key_that_is_sent_without_encryption_is_told(caplog, url, is_told):
+    index = QdrantIndex(url, "kb", api_key="sk-SECRET")
+    index.warm()
+    assert ("the API key is sent to the Qdrant server without encryption" in caplog.text) == is_told
+    assert "SECRET" not in caplog.text
+    index.close()
+
+
+def test_a_lookup_in_an_unknown_language_asks_for_no_more_than_the_search(tmp_path):
+    folder = write_files(tmp_path / "kb", FILES)
+    with QdrantServer() as server:
+        index = QdrantIndex(server.url, "kb")
+        with KnowledgeBase.open(folder, index=index) as kb:
+            kb.sync()
+            options = LookupOptions(l1_timeout=60)
+            graph = create_lookup_knowledge_graph(kb, record=None, options=options)
+            graph.invoke({"query": "refund"})
+            server.requests.clear()
+            found = graph.invoke({"query": "\u5458\u5de5\u5982\u4f55\u7533\u8bf7 refund"})
+            assert "by words alone" in found["l1"]["reason"]
+            assert [line.split("?")[0] for line in server.requests] == [
+                "POST /collections/kb/points/query/batch"
+            ]

@@ -23,6 +23,7 @@ HARSH = {
     "upsert_max_batchsize": 16,
     "condition_max_size": 2,
 }
+UNINDEXED = {"unindexed_filtering_retrieve": False, "unindexed_filtering_update": False}
 TOPICS = "refund invoice leave salary vpn printer badge parking travel visa".split()
 
 
@@ -36,10 +37,17 @@ def pages(count):
     }
 
 
-def base(folder, server):
-    return KnowledgeBase.open(
-        folder, embedding=WordEmbeddings(), index=QdrantIndex(server.url, "kb")
+def base(folder, server, **limits):
+    """Open a knowledge base whose collections are made with these limits of strict mode."""
+    strict = models.StrictModeConfig(enabled=True, **limits)
+    index = QdrantIndex(
+        server.url,
+        "kb",
+        api_key=server.api_key,
+        timeout=60,
+        collection_options={"strict_mode_config": strict} if limits else {},
     )
+    return KnowledgeBase.open(folder, embedding=WordEmbeddings(), index=index)
 
 
 def first_matches(kb, queries, **options):
@@ -57,25 +65,26 @@ FILTERED = [
 
 
 @pytest.mark.slow
-def test_a_strict_collection_is_synced_edited_and_looked_up_as_one_without_limits(tmp_path):
+def test_a_strict_collection_is_synced_edited_and_looked_up_as_one_without_limits(
+    tmp_path, any_server
+):
     folder = write_files(tmp_path / "kb", pages(120))
-    with QdrantServer() as free, base(folder, free) as kb:
+    with base(folder, any_server) as kb:
         kb.sync()
         expected = first_matches(kb, QUERIES + FILTERED, l1_timeout=60)
-    with QdrantServer(limits=HARSH, strict=True) as server:
-        with base(folder, server) as kb:
-            assert kb.sync().renewed == 120
-        with base(folder, server) as kb:  # which does not know the limits yet
-            found = first_matches(kb, QUERIES + FILTERED, l1_timeout=60)
-            same = sum(one == other for one, other in zip(found, expected, strict=True))
-            assert same >= 0.95 * len(expected)
-            for number in range(30):
-                (folder / TOPICS[number % 10] / f"{number}.md").unlink()
-            (folder / "vpn" / "114.md").write_text("A new text about the tunnel.\n")
-            report = kb.sync()
-            assert (report.removed, report.renewed) == (30, 1)
-            assert len(kb.index.contents().digests) == 90
-            assert first_matches(kb, [{"query": "tunnel"}], l1_timeout=60) == ["vpn/114.md"]
+    with base(folder, any_server, **HARSH, **UNINDEXED) as kb:
+        assert kb.sync(rebuild=True).renewed == 120
+    with base(folder, any_server) as kb:  # which does not know the limits yet
+        found = first_matches(kb, QUERIES + FILTERED, l1_timeout=60)
+        same = sum(one == other for one, other in zip(found, expected, strict=True))
+        assert same >= 0.95 * len(expected)
+        for number in range(30):
+            (folder / TOPICS[number % 10] / f"{number}.md").unlink()
+        (folder / "vpn" / "114.md").write_text("A new text about the tunnel.\n")
+        report = kb.sync()
+        assert (report.removed, report.renewed) == (30, 1)
+        assert len(kb.index.contents().digests) == 90
+        assert first_matches(kb, [{"query": "tunnel"}], l1_timeout=60) == ["vpn/114.md"]
 
 
 SEARCHED, READ = "POST /collections/kb/points/query/batch", "POST /collections/kb/points"
@@ -112,22 +121,22 @@ def test_passages_that_another_process_wrote_again_are_read_again(tmp_path):
         assert asked(server, kb) == ([SEARCHED], renewed)
 
 
-def test_a_limit_that_is_set_later_is_learned_from_the_refusal(tmp_path):
+def test_a_limit_that_is_set_later_is_learned_from_the_refusal(tmp_path, any_server):
     folder = write_files(tmp_path / "kb", pages(30))
-    with QdrantServer() as server, base(folder, server) as kb:
+    with base(folder, any_server) as kb:
         kb.sync()
-        server.restrict("kb", **HARSH)
+        any_server.restrict("kb", **HARSH)
         (first,) = first_matches(kb, [{"query": "case word7"}], l1_timeout=60)
         assert first == f"{TOPICS[7]}/7.md"
         (folder / "new.md").write_text("Something new.\n")
         assert kb.sync().renewed == 1
 
 
-def test_a_limit_that_cannot_be_kept_is_named_with_its_value(tmp_path):
+def test_a_limit_that_cannot_be_kept_is_named_with_its_value(tmp_path, any_server):
     folder = write_files(tmp_path / "kb", pages(10))
-    with QdrantServer() as server, base(folder, server) as kb:
+    with base(folder, any_server) as kb:
         kb.sync()
-        server.restrict("kb", filter_max_conditions=1)
+        any_server.restrict("kb", filter_max_conditions=1)
         graph = create_lookup_knowledge_graph(
             kb, record=None, options=LookupOptions(l1_timeout=60, filter_mode="off")
         )
@@ -137,13 +146,13 @@ def test_a_limit_that_cannot_be_kept_is_named_with_its_value(tmp_path):
         assert "refuses 2 where filter_max_conditions is 1: raise filter_max" in l1["reason"]
 
 
-def test_too_many_payload_indexes_are_told(tmp_path):
+def test_too_many_payload_indexes_are_told(tmp_path, any_server):
     folder = write_files(tmp_path / "kb", pages(3))
     limited = pytest.raises(StoreError, match="allows 2 payload indexes: raise max_payload_index")
-    with QdrantServer(limits={"max_payload_index_count": 2}) as server, base(folder, server) as kb:
+    with base(folder, any_server, max_payload_index_count=2) as kb:
         with limited:
             kb.sync()
-        assert server.collections() == []
+        assert any_server.collections() == []
 
 
 def test_an_upsert_that_is_too_large_for_the_server_is_halved(tmp_path):
@@ -162,11 +171,22 @@ def test_an_upsert_that_is_too_large_for_the_server_is_halved(tmp_path):
         kb.sync()
 
 
-def test_a_write_is_no_larger_than_the_rate_of_writes_allows(tmp_path, monkeypatch):
+def test_a_write_is_no_larger_than_the_rate_of_writes_allows(tmp_path, any_server):
     folder = write_files(tmp_path / "kb", pages(10))
-    with QdrantServer(limits={"write_rate_limit": 12}) as server, base(folder, server) as kb:
+    with base(folder, any_server, write_rate_limit=12) as kb:
         kb.sync()
         assert len(kb.index.contents().digests) == 10
+
+
+def test_a_limited_rate_of_reads_is_told(tmp_path, any_server):
+    folder = write_files(tmp_path / "kb", pages(10))
+    with base(folder, any_server) as kb:
+        kb.sync()
+        any_server.restrict("kb", read_rate_limit=8)
+        graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=60))
+        found = [graph.invoke({"query": f"case word{number}"})["l1"] for number in range(4)]
+        assert found[-1]["status"] in ("failed", "unavailable")
+        assert "limits the rate of reads" in found[-1]["reason"]
 
 
 def query(**changes):
