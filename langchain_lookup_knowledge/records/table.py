@@ -1,8 +1,7 @@
 """The table of invocations, and the numbered migrations that bring an older table up to date.
 
-A new database gets the table as it is defined here. An existing table gets the missing migrations;
-the table `tool_invocation_migration` lists the applied ones. To change the table, change its
-definition and append a migration to `MIGRATIONS`; never edit a released migration.
+A new database gets the table as it is defined here, an older one the migrations that it lacks. To
+change the table, change its definition and append to `MIGRATIONS`; never edit a released migration.
 """
 
 import logging
