@@ -384,7 +384,7 @@ def test_a_batch_that_takes_long_is_noted_while_it_is_embedded(folder, server, m
         server.bodies.clear()
         while len(notes(server)) < 2:  # the first may have been under way
             time.sleep(0.01)
-        written.append(notes(server)[0]["written"])
+        written.append(notes(server)[-1]["written"])
 
     embedding.look = until_noted
     with base(folder, server, embedding) as kb:
