@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from operator import itemgetter, mul
 from typing import Any, NamedTuple
 
-from langchain_lookup_knowledge.text.search_terms import is_exact, is_part
+from langchain_lookup_knowledge.text.search_terms import is_exact, is_part, parts_of
 
 PASSAGE_WEIGHTS: dict[str, float] = {"dense": 2.0, "passage": 1.5}
 """Weights of the lists that rank passages (benchmarks/evidence.py)."""
@@ -287,14 +287,17 @@ def _rare_shares(
 ) -> tuple[dict[PointId, float], dict[PointId, tuple[str, ...]]]:
     """Return two mappings by passage: the share of its rare terms among all query terms, weighted
     by rarity, and its rare terms. A plain word adds to the share only if at most `most` passages
-    contain it.
+    contain it. The parts of an exact thing that was found, such as `14` of `2.14.3`, add nothing.
     """
-    total = sum(rarity(len(hits)) for hits in terms.values())
+    found = [term for term, hits in terms.items() if hits and is_exact(term)]
+    parts = parts_of(found) if found else ()
+    total = sum(rarity(len(hits)) for term, hits in terms.items() if term not in parts)
     shares: dict[PointId, float] = defaultdict(float)
     held: dict[PointId, tuple[str, ...]] = defaultdict(tuple)
     for term, hits in terms.items():
         if len(hits) <= RARE and not is_part(term):
-            weight = rarity(len(hits)) / total if is_exact(term) or len(hits) <= most else 0.0
+            counts = (is_exact(term) or len(hits) <= most) and term not in parts
+            weight = rarity(len(hits)) / total if counts else 0.0
             for point_id, _, _ in hits:
                 shares[point_id] += weight
                 held[point_id] += (term,)

@@ -20,7 +20,7 @@ MAX_TERM = 80
 
 _JOINERS = frozenset((".", "_", "-", ":", "::", "/", "@", "+"))
 _PARTS = re.compile(r"::|[/:@]")
-_VERSION = re.compile(r"v(?=\d)")
+_VERSION = re.compile(r"^v(?=\d)")
 
 
 def search_terms(text: str) -> list[str]:
@@ -92,7 +92,8 @@ def _terms(tokens: Tokens) -> Iterator[tuple[str, int, int]]:
             run = place + 1
             continue
         if (len(key) > 1 or key.isdigit()) and STOP_WORDS.isdisjoint((key, word)):
-            yield key, place, place
+            is_first = place == run and place < last and gaps[place + 1] == "."
+            yield _VERSION.sub("", key) if is_first else key, place, place
         if place < last and gaps[place + 1] in _JOINERS and not spaceless[place + 1]:
             continue
         if run < place:
@@ -132,6 +133,6 @@ def _exact_things(run: str) -> Iterator[str]:
     """
     parts = _PARTS.split(run)
     for part in (run, *(parts if len(parts) > 1 else ())):
-        thing = _VERSION.sub("", part, count=1) if part[:1] == "v" else part
+        thing = _VERSION.sub("", part)
         if len(thing) <= MAX_TERM and any(not character.isalnum() for character in thing):
             yield thing

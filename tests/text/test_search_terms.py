@@ -31,7 +31,8 @@ def test_exact_things_are_terms_of_their_own(text, thing):
 
 def test_a_version_is_not_another_with_the_same_numbers():
     assert "2.3.14" not in search_terms("2.14.3")
-    assert "2.14.3" in search_terms("v2.14.3")
+    assert search_terms("v2.14.3") == search_terms("2.14.3") == ["2", "14", "3", "2.14.3"]
+    assert search_terms("v8 of /api/v1/x") == ["v8", "api", "v1", "api/v1/x"]
     assert search_terms("vpn.example")[-1] == "vpn.example"
 
 

@@ -22,6 +22,7 @@ from langchain_lookup_knowledge.l1.stores.sparse import (
     query_terms,
     single_terms,
 )
+from langchain_lookup_knowledge.text.search_terms import parts_of
 
 PAYLOAD_VERSION = 7
 MAX_COSINE = 1.001
@@ -237,11 +238,13 @@ def searches(
     """
     terms = query_terms(text)
     added = [term for term in query_terms("\n".join(glossary)) if term not in terms]
-    by_words = encode_query(terms)
+    numbers = {part for part in parts_of(terms) if part.isdigit()}
+    named = [term for term in terms if term not in numbers]  # page 14 is not about 2.14.3
+    by_words, by_names = encode_query(terms), encode_query(named)
     names = SPARSE_VECTORS if terms else ()
     return [
         *([Search("dense", "dense", dense, limit)] if dense else ()),
-        *(Search(name, name, by_words, limit) for name in names),
+        *(Search(n, n, by_words if n == "passage" else by_names, limit) for n in names),
         *([Search("glossary", "passage", encode_query(added), limit)] if added else ()),
         *(Search("", "passage", encode_query([t]), RARE + 1, t) for t in single_terms(terms)),
     ]

@@ -29,6 +29,7 @@ from langchain_lookup_knowledge.l1.deadlines import ThreadPool
 from langchain_lookup_knowledge.l1.fusion import RARE, Hit
 from langchain_lookup_knowledge.l1.stores import edge_shard, embedded_index
 from langchain_lookup_knowledge.l1.stores.embedded_index import EmbeddedIndex
+from langchain_lookup_knowledge.l1.stores.sparse import encode_query
 from langchain_lookup_knowledge.l1.stores.vector_index import (
     CATEGORY_FIELD,
     ENTRY_FIELD,
@@ -798,3 +799,11 @@ def test_a_disk_without_room_is_told_before_it_is_written(tmp_path, monkeypatch)
     with pytest.raises(StoreError, match="MB are free: free some space, or move the index"):
         EmbeddedIndex(tmp_path).write(contents("one"), [], [[POINTS[0]]])
     assert not list(tmp_path.glob("generation-*"))
+
+
+def test_the_numbers_of_a_version_are_no_words_of_titles():
+    wanted = {search.name: search.vector for search in searches(None, "changed in v2.14.3", 10)}
+    assert wanted["entry"] == wanted["frontmatter"] == encode_query(["changed", "2.14.3"])
+    assert wanted["passage"] == encode_query(["changed", "2", "14", "3", "2.14.3"])
+    (page,) = [s.vector for s in searches(None, "page 14", 10) if s.name == "frontmatter"]
+    assert page == encode_query(["page", "14"])
