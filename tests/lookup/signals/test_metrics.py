@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-import threading
+from threading import Event, Thread
 
 import pytest
 from conftest import FILES, WordEmbeddings, write_files
@@ -80,12 +80,24 @@ def hasty():
 
 
 def test_knowledge_bases_may_open_while_an_exporter_reads(hasty):
-    many = [Opened() for _ in range(5000)]
-    thread = threading.Thread(target=lambda: [signals.watch(one, None) for one in many])
-    thread.start()
-    while thread.is_alive():
-        signals._observed(lambda kb, recorder: None, None)
-    assert set(signals._watched) >= set(many)
+    many, reading, opened, faults = [Opened() for _ in range(5000)], Event(), Event(), []
+
+    def read():
+        try:
+            while not opened.is_set():
+                signals._observed(lambda kb, recorder: None, None)
+                reading.set()
+        except RuntimeError as error:
+            faults.append(error)
+
+    exporter = Thread(target=read)
+    exporter.start()
+    reading.wait()
+    for one in many:
+        signals.watch(one, None)
+    opened.set()
+    exporter.join()
+    assert faults == []
 
 
 def test_lookups_work_without_opentelemetry(tmp_path):
