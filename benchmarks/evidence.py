@@ -153,7 +153,7 @@ def compare(folder: Path, data_dir: Path | None) -> list[dict[str, Any]]:
     place = data_dir / folder.name if data_dir else None
     rows = []
     with KnowledgeBase.open(folder / "kb", fields=fields, data_dir=place) as kb:
-        graph = create_lookup_knowledge_graph(kb, record=None)
+        graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=60))
         ten = create_lookup_knowledge_graph(
             kb, record=None, options=LookupOptions(k=10, l1_timeout=60)
         )

@@ -19,7 +19,11 @@ from pathlib import Path
 
 from evidence import Ask, UsualHybrid, answer, first_match
 
-from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
+from langchain_lookup_knowledge import (
+    KnowledgeBase,
+    LookupOptions,
+    create_lookup_knowledge_graph,
+)
 from langchain_lookup_knowledge.evaluation.measuring import shows
 
 ROWS = 24
@@ -231,7 +235,9 @@ def main() -> None:
                 asks[family].append(Ask(query, (value,)))
         each = max(1, arguments.asks // len(asks))
         with KnowledgeBase.open(folder) as kb:
-            graph = create_lookup_knowledge_graph(kb, record=None)
+            graph = create_lookup_knowledge_graph(
+                kb, record=None, options=LookupOptions(l1_timeout=60)
+            )
             hybrid = UsualHybrid(kb)
             total = [0, 0, 0, 0, 0]
             print(f"{'':<12}{'asks':>6}{'shown':>8}{'first':>8}{'hybrid shown':>14}{'first':>8}")
