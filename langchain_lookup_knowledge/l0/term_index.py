@@ -9,7 +9,7 @@ from langchain_lookup_knowledge.l0.matcher import MAX_COMPARISONS, Matcher, Term
 from langchain_lookup_knowledge.l0.spelling import Spelling
 from langchain_lookup_knowledge.l0.terms import is_generic, is_worth_matching
 from langchain_lookup_knowledge.reading.entry import Entry, category_key
-from langchain_lookup_knowledge.text.tokens import Tokens, cut, plain, unaccented, variants
+from langchain_lookup_knowledge.text.tokens import Tokens, cut, folded, unaccented, variants
 from langchain_lookup_knowledge.text.words import COMMON_WORDS
 from langchain_lookup_knowledge.types import Field
 
@@ -233,10 +233,10 @@ class TermIndex:
                     for form in own:
                         matcher.add(keys, form)
             self._counts[id(term)] = 0, 0
-        stems = {tuple([k[:-1] if len(k) > 3 else k for k in keys]) for keys in matcher.forms}
+        # a word begins with its key, but for "flies", whose key is "fly"
+        stems = {tuple([key.removesuffix("y") for key in keys]) for keys in matcher.forms}
         for entry in self.entries.values():
-            text = f"{entry.text}\n{entry.declared_text}"
-            written = text.lower() if text.isascii() else unaccented(plain(text).casefold())
+            written = unaccented(folded(f"{entry.text}\n{entry.declared_text}"))
             if any(all(stem in written for stem in several) for several in stems):
                 self._count(entry, 1, matcher)
 

@@ -176,9 +176,18 @@ def _fold(word: str) -> tuple[str, str, bool]:
 
 @lru_cache(maxsize=100_000)
 def _remembered_fold(word: str) -> tuple[str, str, bool]:
-    exact = plain(word).casefold().replace("i̇", "i").replace("’", "'").replace("ʼ", "'")
-    exact = unicodedata.normalize("NFC", exact)
+    exact = folded(word)
     return singular(unaccented(exact)), exact, _IS_SPACELESS.match(word) is not None
+
+
+def folded(text: str) -> str:
+    """Return a text in lower case and one form, as its words are compared apart from accents and
+    plural endings.
+    """
+    if text.isascii():
+        return text.lower()
+    lower = plain(text).casefold().replace("i̇", "i").replace("’", "'").replace("ʼ", "'")
+    return unicodedata.normalize("NFC", lower)
 
 
 def is_spaceless(text: str) -> bool:

@@ -322,3 +322,16 @@ def test_unused_keywords_are_reported_once_per_entry():
         "e.md: keywords that would match everything, or nothing, are not used "
         "as hints: 'a', 'the', '-'"
     )
+
+
+@pytest.mark.parametrize(
+    ("keyword", "written"),
+    [("fly", "flies"), ("flies", "Flies"), ("O'Neil", "O’Neil"), ("OʼNeil", "o'neils")],
+)
+def test_a_new_keyword_counts_every_entry_that_writes_it_otherwise(keyword, written):
+    others = [entry(f"{i}.md", text=f"A {written}.") for i in range(8)]
+    new = [*others, entry("new.md", [keyword])]
+    updated, afresh = (
+        index.hints(written) for index in (HintIndex(others).updated(new), HintIndex(new))
+    )
+    assert updated == afresh

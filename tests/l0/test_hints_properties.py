@@ -37,6 +37,7 @@ WORDS += [
     "Zork",
     "Zork++",
 ]  # written in several ways
+WORDS += ["fly", "flies", "O'Neil", "O’Neil"]
 WORDS += ["getUserName", "أمام", "ภาษา", "환불", "İstanbul", "x86_64", "refund policy"]
 term = st.one_of(st.sampled_from(WORDS), st.text(min_size=1, max_size=12))
 written = st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=10)), max_size=8).map(

@@ -91,8 +91,9 @@ def _observed(
     from opentelemetry.metrics import Observation  # noqa: PLC0415
 
     def observations() -> "Iterator[Observation]":
-        for kb, recorder in list(_watched.items()):
-            if (found := value(kb, recorder)) is not None:
+        for reference in _watched.keyrefs():  # a copy: an exporter reads in a thread of its own
+            kb = reference()
+            if kb is not None and (found := value(kb, _watched.get(kb))) is not None:
                 yield Observation(found, {"knowledge_base": kb.folder.name})
 
     return list(observations())

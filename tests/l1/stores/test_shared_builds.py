@@ -100,6 +100,16 @@ def test_the_next_generation_and_a_rebuild_replace_the_last_one(folder, any_serv
     assert any_server.collections() == [aliases(any_server)["kb"]] != ["kb--b"]
 
 
+@pytest.mark.parametrize("where", ["DELETE /collections/kb--a", "GET /collections/kb--a"])
+def test_an_old_generation_that_cannot_be_deleted_is_named(folder, server, caplog, where):
+    for generation in ("a", "b"):
+        write_part(folder, server, 1, parts=1, generation=generation)
+        finish_all(folder, server, generation)
+        server.misbehave(qdrant_server.status(403), where=where)
+    assert aliases(server)["kb"] == "kb--b"
+    assert 'the old collection "kb--a" is kept: delete it' in caplog.text
+
+
 def test_a_part_is_written_again_where_it_differs(folder, any_server):
     write_part(folder, any_server, 1)
     write_part(folder, any_server, 2)

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from threading import Event, Thread
 
 import pytest
 from conftest import FILES, WordEmbeddings, write_files
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
+from langchain_lookup_knowledge.lookup.signals import metrics as signals
 
 metrics = pytest.importorskip("opentelemetry.metrics")
 sdk = pytest.importorskip("opentelemetry.sdk.metrics")
@@ -62,6 +64,40 @@ def test_lookups_and_what_they_depend_on_are_measured(tmp_path, reader, record):
             kb.l1.breaker.within(2.0).record_failure("unavailable", "out of order", counts=True)
         found = points(reader)
         assert (found["l1.up", base], found["index.up", base]) == (0, 1)
+
+
+class Opened:
+    """Stands for one of many knowledge bases that open at once."""
+
+
+@pytest.fixture
+def hasty():
+    """Let threads take turns as often as possible."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+def test_knowledge_bases_may_open_while_an_exporter_reads(hasty):
+    many, reading, opened, faults = [Opened() for _ in range(5000)], Event(), Event(), []
+
+    def read():
+        try:
+            while not opened.is_set():
+                signals._observed(lambda kb, recorder: None, None)
+                reading.set()
+        except RuntimeError as error:
+            faults.append(error)
+
+    exporter = Thread(target=read)
+    exporter.start()
+    reading.wait()
+    for one in many:
+        signals.watch(one, None)
+    opened.set()
+    exporter.join()
+    assert faults == []
 
 
 def test_lookups_work_without_opentelemetry(tmp_path):

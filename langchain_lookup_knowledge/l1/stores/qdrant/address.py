@@ -111,7 +111,7 @@ def _check_url(url: str) -> None:
             "the URL of a Qdrant server holds no user, password or query: "
             "give the key as api_key=, or in QDRANT_API_KEY for the command line"
         )
-    if parts.scheme not in ("http", "https") and not url.startswith("localhost"):
+    if parts.scheme not in ("http", "https") and (parts.scheme or parts.hostname != "localhost"):
         raise ValueError(f"the URL of a Qdrant server begins with http:// or https://: {url!r}")
     try:
         _ = parts.port

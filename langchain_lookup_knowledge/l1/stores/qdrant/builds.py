@@ -205,13 +205,16 @@ class Builds:
         replaced = self._switch(target, gone)
         if replaced in (None, target):
             return
-        if self._is_generation(replaced) or parts_of_build(self._connection.info(replaced)):
-            try:
+        is_found_again = self._is_generation(replaced)  # by the next sync
+        try:
+            if is_found_again or parts_of_build(self._connection.info(replaced)):
                 self._connection.call(lambda: self._delete(replaced))
-            except StoreError as error:
+                return
+        except StoreError as error:
+            if is_found_again:
                 logger.warning('the old collection "%s" is not deleted yet: %s', replaced, error)
-        else:
-            logger.warning('the old collection "%s" is kept: delete it', replaced)
+                return
+        logger.warning('the old collection "%s" is kept: delete it', replaced)
 
     def _switch(self, target: str, gone: Sequence[str]) -> str | None:
         """Make NAME an alias of a collection, and return the one that it replaces."""

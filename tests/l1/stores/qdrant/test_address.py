@@ -76,6 +76,12 @@ def test_an_empty_address_is_refused_and_not_taken_for_this_machine():
     )
 
 
+@pytest.mark.parametrize("url", ["localhost.example.com:6333", "localhosts", "ftp://localhost"])
+def test_only_this_machine_needs_no_scheme(url):
+    with pytest.raises(ValueError, match="begins with http:// or https://"):
+        QdrantIndex(url, "kb")
+
+
 def test_a_client_that_is_passed_in_needs_no_address():
     client = QdrantClient(":memory:")
     assert QdrantIndex("", "kb", client=client).fingerprint() is None
