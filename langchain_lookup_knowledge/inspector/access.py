@@ -33,19 +33,21 @@ def guard(host: str, token: str | None) -> Callable[[Request, RequestResponseEnd
     """Return the middleware that checks every request.
 
     Other host names are refused: with DNS rebinding, a page of another site could read ours.
-    `HEALTH` answers all requests; `request.state.whole` is true for those that are not refused.
+    `HEALTH` can be read by all; `request.state.whole` is true for those that are not refused.
     """
     names = {host, *LOOPBACK}
 
     async def check(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        if request.url.path == HEALTH:
+        path = request.scope["path"]  # that of `request.url` may depend on the header Host
+        is_read = request.method in ("GET", "HEAD")  # the page about another one tells the name
+        if path == HEALTH and is_read:
             request.state.whole = (not is_loopback(host) or _host_name(request) in names) and (
                 not token or _is_allowed(request, token)
             )
             response = await call_next(request)
         elif is_loopback(host) and _host_name(request) not in names:
             response = Response("This address is not the inspector's.", 421)
-        elif token and request.url.path != "/login" and not _is_allowed(request, token):
+        elif token and not (path == "/login" and is_read) and not _is_allowed(request, token):
             response = Response("Open the link that the inspector printed when it started.", 401)
         else:
             response = await call_next(request)

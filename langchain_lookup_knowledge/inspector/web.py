@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from langchain_lookup_knowledge.errors import LookupKnowledgeError
+from langchain_lookup_knowledge.errors import LookupKnowledgeError, unexpected
 from langchain_lookup_knowledge.inspector.access import HEADERS, HEALTH, guard, listening, login
 from langchain_lookup_knowledge.inspector.serving import PatientH11Protocol, health_answer
 from langchain_lookup_knowledge.records import feedback
@@ -194,8 +194,11 @@ class Web:
         whole = request.state.whole
         try:
             return health_answer(self._inspector.health(), whole=whole, without="ok")
-        except LookupKnowledgeError as error:
-            logger.warning("the knowledge base cannot be opened: %s", error)
+        except Exception as error:  # a page about it would tell its name to everybody
+            logger.debug("the knowledge base cannot be opened", exc_info=True)
+            known = isinstance(error, LookupKnowledgeError | ValueError)
+            why = str(error) if known else unexpected(error)
+            logger.warning("the knowledge base cannot be opened: %s", why)
             return health_answer(None, whole=whole, without="degraded")
 
     def _style(self, request: Request) -> Response:

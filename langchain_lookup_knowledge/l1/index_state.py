@@ -108,11 +108,12 @@ class Digests:
 
     def of(self, entries: Mapping[str, Entry]) -> dict[str, str]:
         """Return the digest of each entry."""
-        known = self._known
-        self._known = {
+        known = self._known  # another thread may replace it meanwhile
+        found = {
             entry_id: held
             if (held := known.get(entry_id)) and held[0] is entry
             else (entry, digest(entry))
             for entry_id, entry in entries.items()
         }
-        return {entry_id: held[1] for entry_id, held in self._known.items()}
+        self._known = found
+        return {entry_id: held[1] for entry_id, held in found.items()}

@@ -222,6 +222,7 @@ class Nodes:
             l1,
             measured,
             missing_words(query, counted),
+            asked,
             counted,
             self.relevance_model,
             self.medium_similarity,

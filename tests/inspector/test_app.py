@@ -323,16 +323,33 @@ def test_the_health_page_shows_more_than_the_status_only_to_those_with_the_token
     recorder.close()
 
 
-@pytest.mark.parametrize("look", [None, "refused"])
-def test_the_health_page_without_a_knowledge_base(base, look):
+@pytest.mark.parametrize("error", [None, DocumentError, ValueError, PermissionError, KeyError])
+def test_the_health_page_without_a_knowledge_base(base, error):
     def refused():
-        raise DocumentError("a path that is nobody's business")
+        raise error("a path that is nobody's business")
 
     recorder = SQLInvocationRecorder.in_file(base / ".lookup-knowledge/invocations.db")
-    inspector = Inspector(History(recorder), look_kb=refused if look else None)
+    inspector = Inspector(History(recorder), look_kb=refused if error else None, name="secret")
     answer = TestClient(inspector.app(), base_url="http://127.0.0.1").get("/healthz")
-    expected = (503, {"status": "degraded"}) if look else (200, {"status": "ok"})
+    expected = (503, {"status": "degraded"}) if error else (200, {"status": "ok"})
     assert (answer.status_code, answer.json()) == expected
+    recorder.close()
+
+
+def test_only_reading_the_health_page_and_the_login_needs_no_token(base):
+    recorder = SQLInvocationRecorder.in_file(base / ".lookup-knowledge/invocations.db")
+    app = Inspector(History(recorder, {"tenant": "acme"}), name="secret").app(token="a secret")
+    client = TestClient(app, base_url="http://127.0.0.1")
+    refused = ("POST", "/healthz"), ("TRACE", "/healthz"), ("GET", "/healthz/"), ("POST", "/login")
+    for method, path in refused:
+        answer = client.request(method, path)
+        assert (answer.status_code, "acme" in answer.text) == (401, False)
+        answer = client.request(method, path, headers={"host": "evil.example"})
+        assert (answer.status_code, "acme" in answer.text) == (421, False)
+    for host in ("127.0.0.1/healthz?", "127.0.0.1/login?", "127.0.0.1/healthz#"):
+        assert client.get("/lookups", headers={"host": host}).status_code == 401
+    head = client.head("/healthz")
+    assert (head.status_code, head.content) == (200, b"")
     recorder.close()
 
 

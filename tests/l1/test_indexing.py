@@ -145,3 +145,15 @@ def test_only_entries_that_changed_are_hashed_again(tmp_path, monkeypatch):
             assert kb.sync(progress=False).renewed == 1
             assert {entry.entry_id for entry in hashed} == {name}
             assert kb.index_problems() == []
+
+
+def test_digests_are_those_of_the_given_entries_though_another_thread_asks_for_others(tmp_path):
+    class Overtaken(index_state.Digests):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, {})
+
+    folder = write_files(tmp_path / "kb", FILES)
+    with KnowledgeBase.open(folder, index=None) as kb:
+        entries = kb.l0.entries
+    assert Overtaken().of(entries) == index_state.Digests().of(entries)
+    assert len(Overtaken().of(entries)) == len(FILES)

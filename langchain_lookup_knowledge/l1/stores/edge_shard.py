@@ -139,7 +139,7 @@ def _remove(shard: "qdrant_edge.EdgeShard", entry_ids: Sequence[str]) -> None:
     ids: list[int] = []
     for record in records:
         passages = (record.payload or {}).get("metadata", {}).get("passages")
-        if isinstance(passages, int):
+        if isinstance(passages, int) and passages > 0:
             entry_id = first.pop(cast(int, record.id))
             ids += [point_id(entry_id, number) for number in range(min(passages, most))]
     if ids:

@@ -89,11 +89,13 @@ class _OpenShard(NamedTuple):
         if self.indexed:
             return edge_filter(*payload_filter)
         key = tuple((field, tuple(values)) for field, values in payload_filter)
-        if key not in self.filters:
+        found = self.filters.get(key)
+        if found is None:
+            found = found_by_id(self.shard, edge_filter(*payload_filter))
             if len(self.filters) >= MAX_FILTERS:
                 self.filters.clear()
-            self.filters[key] = found_by_id(self.shard, edge_filter(*payload_filter))
-        return self.filters[key]
+            self.filters[key] = found  # which another thread may clear at once
+        return found
 
     def hits(self, answers: Sequence[Sequence[Any]]) -> list[list[Hit]]:
         """Return the answers of searches as hits.

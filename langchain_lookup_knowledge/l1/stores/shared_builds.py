@@ -88,6 +88,11 @@ class GenerationPart(QdrantIndex):
                 f'collection "{self.collection}" was begun by another version or is to be built '
                 "again: choose another --generation"
             )
+        if self.builds.is_live():
+            raise StoreError(
+                f'collection "{self.collection}" is live already, so lookups would see each step: '
+                "choose another --generation, or run `lookup-knowledge index` without --shard"
+            )
         found = self.builds.begin_in_parts(contents, self._parts)
         if found != self._parts:
             begun = f"in {counted(found, 'part', 'parts')}" if found else "without --shard"

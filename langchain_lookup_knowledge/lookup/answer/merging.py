@@ -26,6 +26,10 @@ HINT_WEIGHT = 0.4
 
 BEST_SHOWN = 3
 """Number of passages, the best of all, whose entries are matches even if they rank lower."""
+MOST_NAMED = 3
+"""Maximum entries that a query can name by their declared terms: more are a topic, and do not tell
+which of them is meant.
+"""
 WEAK = 0.35
 """Share of the best entry's score below which an entry is considered noise."""
 
@@ -158,19 +162,27 @@ def specific_entries(hints: Hints) -> list[str]:
 
 
 def names_all(hints: Hints, entry_id: str, terms: Collection[str]) -> bool:
-    """Return whether the specific terms that an entry declares cover all terms of a query."""
-    declared = {
-        text for e in hints["entries"] if e["entry_id"] == entry_id for text in _declared(e)
+    """Return whether the specific terms that an entry declares cover all terms of a query, and
+    those of few other entries do: at most `MOST_NAMED`.
+    """
+    specific = {
+        term["text"].casefold(): term["text"] for term in hints["terms"] if term["specific"]
     }
-    names = (
-        t["text"] for t in hints["terms"] if t["specific"] and t["text"].casefold() in declared
-    )
-    covered = {term for name in names for term in search_terms(name)}
-    return bool(terms) and covered.issuperset(terms)
+
+    def is_named(entry: HintEntry) -> bool:
+        names = (t for t in _declared_texts(entry) if t.casefold() in specific)
+        return {term for name in names for term in search_terms(name)}.issuperset(terms)
+
+    named = [entry["entry_id"] for entry in hints["entries"] if is_named(entry)]
+    return bool(terms) and entry_id in named and len(named) <= MOST_NAMED
 
 
 def _declared(entry: HintEntry) -> set[str]:
-    return {text.casefold() for text in (entry["title"], *entry["keywords"], *entry["entities"])}
+    return set(map(str.casefold, _declared_texts(entry)))
+
+
+def _declared_texts(entry: HintEntry) -> tuple[str, ...]:
+    return entry["title"], *entry["keywords"], *entry["entities"]
 
 
 def entry_of(candidate: Candidate, score: float, hint: HintEntry | None = None) -> FoundEntry:

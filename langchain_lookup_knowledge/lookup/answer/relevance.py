@@ -137,6 +137,7 @@ def assess(
     l1: L1Status,
     measured: Mapping[Feature, float],
     missing: Sequence[str],
+    query: Sequence[str],
     frequencies: Mapping[str, int],
     model: RelevanceModel,
     medium_similarity: float,
@@ -145,7 +146,8 @@ def assess(
 
     Only the dense similarity of the first match counts as semantic support. A first match that L1
     did not find has the level "medium" if it declares a specific term of the query, else "low". One
-    that L1 found is at least "medium" if its specific terms are all that the query asks for.
+    that L1 found is at least "medium" if its specific terms are all that the query asks for, and
+    those of few other entries are, too.
 
     Args:
         hints: the hints that L0 found.
@@ -153,6 +155,7 @@ def assess(
         l1: how L1 took part.
         measured: the features of the first match.
         missing: words of the query that are in no passage.
+        query: the terms of the query.
         frequencies: the number of passages with each term that was searched for separately.
         model: the relevance model that gives the level.
         medium_similarity: the minimum cosine for semantic support.
@@ -170,7 +173,7 @@ def assess(
             "reason": f"keyword match alone: {keywords}; L1 {l1}{absent}",
         }
     level = bounded_by_exact_things(model.level(measured), first, frequencies)
-    if level == "low" and names_all(hints, first.entry_id, frequencies):
+    if level == "low" and frequencies and names_all(hints, first.entry_id, query):
         level = "medium"
     meaning = "found by words alone"
     if first.similarity is not None:

@@ -4,7 +4,7 @@ They go to the meter provider of the process. Names, units and attributes are in
 `docs/monitoring.md`; no attribute holds a text of a query or an entry.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -35,13 +35,13 @@ def _instruments() -> _Instruments | None:
     except ImportError:
         return None
     meter = metrics.get_meter("langchain_lookup_knowledge")
-    for name, description, value in (
-        ("l1.up", "Whether vector search answers: 1, or 0 while it fails or is paused", _l1_up),
-        ("index.up", "Whether the index matches its folder, as far as known: 1 or 0", _index_up),
-        ("spool.records", "Records that wait for the database", _waiting),
+    for name, description, value, worst in (
+        ("l1.up", "Whether vector search answers: 1, or 0 if it fails or is paused", _l1_up, min),
+        ("index.up", "Whether the index matches its folder: 1 or 0", _index_up, min),
+        ("spool.records", "Records that wait for the database", _waiting, max),
     ):
         meter.create_observable_gauge(
-            f"lookup_knowledge.{name}", [partial(_observed, value)], description=description
+            f"lookup_knowledge.{name}", [partial(_observed, value, worst)], description=description
         )
     return _Instruments(
         meter.create_counter("lookup_knowledge.lookups", description="Lookups by their outcome"),
@@ -86,17 +86,19 @@ def count(invocation: Invocation, recorded: Recorded) -> None:
 
 
 def _observed(
-    value: Callable[[KnowledgeBase, InvocationRecorder | None], _Value], _: "CallbackOptions"
+    value: Callable[[KnowledgeBase, InvocationRecorder | None], _Value],
+    worst: Callable[[Iterable[int]], int],
+    _: "CallbackOptions",
 ) -> "Iterable[Observation]":
+    """Return one value for each name of a folder: the worst of those that share it."""
     from opentelemetry.metrics import Observation  # noqa: PLC0415
 
-    def observations() -> "Iterator[Observation]":
-        for reference in _watched.keyrefs():  # a copy: an exporter reads in a thread of its own
-            kb = reference()
-            if kb is not None and (found := value(kb, _watched.get(kb))) is not None:
-                yield Observation(found, {"knowledge_base": kb.folder.name})
-
-    return list(observations())
+    values: dict[str, list[int]] = {}
+    for reference in _watched.keyrefs():  # a copy: an exporter reads in a thread of its own
+        kb = reference()
+        if kb is not None and (found := value(kb, _watched.get(kb))) is not None:
+            values.setdefault(kb.folder.name, []).append(found)
+    return [Observation(worst(found), {"knowledge_base": name}) for name, found in values.items()]
 
 
 def _l1_up(kb: KnowledgeBase, _: InvocationRecorder | None) -> _Value:

@@ -124,6 +124,17 @@ def test_a_part_is_written_again_where_it_differs(folder, any_server):
     assert aliases(any_server) == {"kb": "kb--new"}
 
 
+def test_a_generation_that_is_live_takes_no_more_parts(folder, server):
+    for part in (1, 2):
+        write_part(folder, server, part)
+    finish_all(folder, server)
+    assert not write_part(folder, server, 1).written
+    (folder / names_of(1)[0]).write_text("# Page\n\nOf a machine that lags behind.\n")
+    with pytest.raises(StoreError, match='"kb--new" is live already'):
+        write_part(folder, server, 1)
+    assert sync(folder, server).renewed == 1
+
+
 def test_a_generation_that_is_not_whole_is_not_made_live(folder, any_server):
     sync(folder, any_server)
     old = aliases(any_server)["kb"]

@@ -488,6 +488,19 @@ def test_filters_of_a_small_index_are_kept_up_to_a_limit(tmp_path, monkeypatch):
         assert len(index._opened().filters) <= 2
 
 
+def test_a_filter_that_another_thread_forgets_at_once_is_used_all_the_same(tmp_path):
+    class Forgetful(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            self.clear()
+
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [POINTS])
+    index._open = index._opened()._replace(filters=Forgetful())
+    (ranked,) = index.search([1, 1, 1, 1], "", [[(CATEGORY_FIELD, ["b"])]], 10).lists
+    assert found(ranked, "dense") == ["two"]
+
+
 def test_a_write_serves_the_next_search_with_the_shard_that_it_opened(tmp_path, monkeypatch):
     loads = []
     real = edge_shard.load
@@ -505,6 +518,18 @@ def test_a_write_serves_the_next_search_with_the_shard_that_it_opened(tmp_path, 
 def test_an_entry_whose_first_passage_is_lost_is_removed_all_the_same(tmp_path):
     index = EmbeddedIndex(tmp_path)
     index.write(contents("one", "two"), [], [POINTS[1:]])
+    index.write(contents("two"), ["one"], [])
+    (ranked,) = index.search([1, 1, 1, 1], "", [[]], 10).lists
+    assert found(ranked, "dense") == ["two"]
+
+
+@pytest.mark.parametrize("number", [0, -1, 10**15, None, "2"])
+def test_an_entry_whose_number_of_passages_is_damaged_is_removed_all_the_same(tmp_path, number):
+    first, second, other = POINTS
+    metadata = {**first.payload["metadata"], "passages": number}
+    first = dataclasses.replace(first, payload={**first.payload, "metadata": metadata})
+    index = EmbeddedIndex(tmp_path)
+    index.write(contents("one", "two"), [], [[first, second, other]])
     index.write(contents("two"), ["one"], [])
     (ranked,) = index.search([1, 1, 1, 1], "", [[]], 10).lists
     assert found(ranked, "dense") == ["two"]

@@ -39,7 +39,9 @@ def first(similarity=0.5, text="A refund of E-4711.", **changes):
 def judge(found, given=NO_HINTS, l1="ok", query=TERMS, counts=COUNTS, model=BY_SIMILARITY):
     measured = features(found, list(query), counts) if found else {}
     missing = missing_words(query, counts)
-    return assess(given, found, l1, measured, missing, counts, model, MEDIUM_SIMILARITY)
+    return assess(
+        given, found, l1, measured, missing, list(query), counts, model, MEDIUM_SIMILARITY
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,20 @@ def test_an_entry_whose_specific_terms_are_the_whole_query_is_at_least_medium(qu
     assert judge(found, given, query=terms, counts=dict.fromkeys(terms, 3))["level"] == level
     vague = hints("a.md", specific=False)
     assert judge(found, vague, query=terms, counts=dict.fromkeys(terms, 3))["level"] == "low"
+
+
+def test_a_query_names_an_entry_only_if_few_declare_all_of_it_and_no_term_is_left():
+    terms = dict.fromkeys(written_terms("shared"), 3)
+    for entries, level in ((3, "medium"), (4, "low")):
+        given = hints(*(f"{number}.md" for number in range(entries)))
+        given["terms"] = [{"text": "shared", "field": "keywords", "specific": True}]
+        for entry in given["entries"]:
+            entry["keywords"] = ["shared"]
+        found = [first(0.1, entry_id="0.md")]
+        assert judge(found, given, query=terms, counts=terms)["level"] == level
+    unsearched = [*terms, "fee"]  # of a query with more terms than are searched individually
+    given["entries"] = given["entries"][:1]
+    assert judge(found, given, query=unsearched, counts=terms)["level"] == "low"
 
 
 @pytest.mark.parametrize(("similarity", "level"), [(None, "high"), (0.39, "high"), (0.4, "high")])

@@ -85,7 +85,7 @@ def test_knowledge_bases_may_open_while_an_exporter_reads(hasty):
     def read():
         try:
             while not opened.is_set():
-                signals._observed(lambda kb, recorder: None, None)
+                signals._observed(lambda kb, recorder: None, min, None)
                 reading.set()
         except RuntimeError as error:
             faults.append(error)
@@ -98,6 +98,21 @@ def test_knowledge_bases_may_open_while_an_exporter_reads(hasty):
     opened.set()
     exporter.join()
     assert faults == []
+
+
+def test_a_failure_is_not_hidden_by_another_folder_of_the_same_name(tmp_path, reader):
+    base = (("knowledge_base", "same"),)
+    folders = [write_files(tmp_path / tenant / "same", FILES) for tenant in ("a", "b")]
+    opened = [KnowledgeBase.open(one, embedding=WordEmbeddings()) for one in folders]
+    for kb in opened:
+        create_lookup_knowledge_graph(kb)
+    assert points(reader)["l1.up", base] == 1
+    for _ in range(10):
+        opened[0].l1.breaker.within(2.0).record_failure("unavailable", "down", counts=True)
+    found = points(reader)
+    assert (found["l1.up", base], found["index.up", base]) == (0, 1)
+    for kb in opened:
+        kb.close()
 
 
 def test_lookups_work_without_opentelemetry(tmp_path):

@@ -71,6 +71,12 @@ class Builds:
         """Return the collection that NAME is an alias of, or None."""
         return self._aliases().get(self._name)
 
+    def is_live(self) -> bool:
+        """Return whether an alias leads to the collection NAME itself, as far as the key tells."""
+        with suppress(StoreForbiddenError):
+            return self._name in self._connection.call(self._aliases).values()
+        return False
+
     def progress(self) -> str | None:
         """Return how far the build beside the live collection is; None if there is none."""
         if self._building not in self._aliases():
