@@ -3,6 +3,7 @@
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex
 from langchain_lookup_knowledge.l1.stores.vector_index import Contents, Point
 from langchain_lookup_knowledge.text.wording import counted
 
+_GENERATION_NAME = re.compile(r"[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
 NAMED = 3
 """Number of entries that the error about an incomplete generation names of each kind."""
 
@@ -28,7 +30,7 @@ def collection_of(name: str, generation: str) -> str:
         ValueError: the name of the generation cannot be used.
     """
     taken = generation == BUILDING or GENERATION.fullmatch(generation)
-    if not generation or taken or generation.strip("-") != generation or "--" in generation:
+    if taken or not _GENERATION_NAME.fullmatch(generation):
         raise ValueError(
             f"{generation!r} cannot name a generation: give letters and digits, such as 2026-12"
         )
