@@ -189,7 +189,7 @@ def test_the_limits_are_those_of_their_page():
 
     page = (Path(__file__).parents[3] / "docs/limits.md").read_text("utf-8")
     for what, limit in (
-        ("a file |", files.MAX_FILE_BYTES),
+        ("size of a file |", files.MAX_FILE_BYTES),
         ("files |", documents.MAX_FILES),
         ("frontmatter of a file |", headers.MAX_HEADER_CHARS),
         ("keywords, categories, entities of an entry |", frontmatter.MAX_VALUES),
