@@ -289,8 +289,7 @@ def _rare_shares(
     by rarity, and its rare terms. A plain word adds to the share only if at most `most` passages
     contain it. The parts of an exact thing that was found, such as `14` of `2.14.3`, add nothing.
     """
-    found = [term for term, hits in terms.items() if hits and is_exact(term)]
-    parts = parts_of(found) if found else ()
+    parts = parts_of([term for term, hits in terms.items() if hits])
     total = sum(rarity(len(hits)) for term, hits in terms.items() if term not in parts)
     shares: dict[PointId, float] = defaultdict(float)
     held: dict[PointId, tuple[str, ...]] = defaultdict(tuple)

@@ -15,6 +15,7 @@ from langchain_lookup_knowledge.l1.fusion import (
     Hit,
     Ranked,
     RankedEntry,
+    _rare_shares,
     above,
     coverage,
     rank,
@@ -326,3 +327,12 @@ def test_an_entry_says_how_much_of_its_score_meaning_gave():
     assert found["a"].meaning == pytest.approx(entry_score(BEST["dense"]))
     assert found["a"].score == pytest.approx(found["a"].meaning + ENTRY["entry"])
     assert 0 < found["b"].meaning < found["b"].score - found["b"].meaning
+
+
+def test_the_parts_of_a_version_that_was_found_add_nothing():
+    version, number = Hit(1, "a.md", 1.0), Hit(2, "b.md", 1.0)
+    shares, held = _rare_shares({"2.14.3": [version], "14": [version, number]}, 1)
+    assert (shares[1], shares[2]) == (1.0, 0.0)
+    assert held[1] == ("2.14.3", "14")
+    shares, _ = _rare_shares({"2.14.3": [], "14": [version, number]}, 1)
+    assert shares[1] == shares[2] > 0
