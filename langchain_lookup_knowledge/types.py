@@ -17,7 +17,7 @@ Status = Literal["ok", "degraded", "no_match", "invalid_query", "refused"]
 RecordedStatus = Literal[Status, "cancelled"]
 """The status of a record: "cancelled" is a lookup that was stopped before it had an answer."""
 RetrievalLayer = Literal["L0", "L1", "L0+L1", "none"]
-FilterReason = Literal["single_domain", "no_domain", "several_domains", "off"]
+FilterReason = Literal["single_domain", "no_domain", "several_domains", "off", "skipped"]
 L1Status = Literal[
     "ok", "empty", "below_threshold", "failed", "timeout", "unavailable", "disabled", "skipped"
 ]

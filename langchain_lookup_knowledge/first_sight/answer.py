@@ -15,6 +15,8 @@ from langchain_lookup_knowledge.types import (
 
 NOT_SEARCHED: dict[Status, str] = {"refused": "Not answered", "invalid_query": "Not searched"}
 """What is said of a lookup that was not searched for, by its status."""
+SHOWN = ("query", "status", "matches", "relevance", "l1")
+"""The parts of a result that are shown."""
 _ONE = {"keywords": "keyword", "entities": "entity"}
 _HOLDS = {"text": "its text has", "metadata": "its title, keywords or entities have"}
 _DECLARED = ("title", "keywords", "entities")

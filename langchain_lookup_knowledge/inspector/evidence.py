@@ -20,6 +20,7 @@ from langchain_lookup_knowledge.reading.parts import part_of
 from langchain_lookup_knowledge.reading.selection import Rules
 from langchain_lookup_knowledge.text.excerpts import unwrapped
 from langchain_lookup_knowledge.text.search_terms import search_terms, term_spans
+from langchain_lookup_knowledge.text.tokens import is_spaceless
 from langchain_lookup_knowledge.text.wording import line_range
 
 MAX_CHANGED_CHARS = 900
@@ -206,6 +207,8 @@ def _phrases(text: str, term: str) -> Iterator[tuple[int, int]]:
     parts = term.split()
     if not parts or not search_terms(term):
         return
-    pattern = r"(?<!\w)" + r"\s+".join(map(re.escape, parts)) + r"(?!\w)"
+    before = "" if is_spaceless(parts[0]) else r"(?<!\w)"
+    after = "" if is_spaceless(parts[-1][-1]) else r"(?!\w)"
+    pattern = before + r"\s+".join(map(re.escape, parts)) + after
     for found in re.finditer(pattern, text, re.IGNORECASE):
         yield found.span()

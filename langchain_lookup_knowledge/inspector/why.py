@@ -35,8 +35,9 @@ def answer_sentence(invocation: Invocation, details: Mapping[str, Any]) -> Marku
     reasons = list(_reasons(invocation, details, first))
     because = Markup(", because {}").format(Markup("; ").join(reasons)) if reasons else ""
     alone = " by keywords alone" if l1["status"] in (*L1_FAILED, "disabled") else ""
-    found = Markup("Found{} in {}{}{}.").format(alone, title_of(first), _lines(first), because)
-    return found + (" Vector search did not take part." if l1["status"] in L1_FAILED else "")
+    low = details["relevance"]["level"] == "low"
+    found = f"The nearest{alone} is" if low else f"Found{alone} in"
+    return Markup("{} {}{}{}.").format(found, title_of(first), _lines(first), because)
 
 
 def vector_search_note(details: Mapping[str, Any]) -> Markup | None:
@@ -44,7 +45,7 @@ def vector_search_note(details: Mapping[str, Any]) -> Markup | None:
     l1 = details["l1"]
     if not details["matches"] or l1["status"] == "disabled" or not l1["reason"]:
         return None
-    what = "Vector search failed" if l1["status"] in L1_FAILED else "Vector search"
+    what = "Vector search did not take part" if l1["status"] in L1_FAILED else "Vector search"
     return Markup("{}: {}.").format(what, shown(l1["reason"], 500))
 
 
@@ -99,7 +100,9 @@ def _reasons(
     words.sort(key=lambda word: word.casefold() not in hints)
     both = hints.get(words[0].casefold(), "") if words else ""
     hints = {term: what for term, what in hints.items() if term not in map(str.casefold, words)}
-    layers = sorted(("words", "hints", "meaning"), key=lambda layer: -shares.get(layer, 0.0))
+    alone = match["layers"] == ["L0"]  # found by its declared terms, whatever its text holds
+    order = ("hints", "words", "meaning") if alone else ("words", "hints", "meaning")
+    layers = sorted(order, key=lambda layer: -shares.get(layer, 0.0))
     said = {
         "words": _by_words(words, details, both),
         "hints": _by_hints(hints, match),
@@ -115,9 +118,13 @@ def _by_meaning(
 ) -> list[Markup]:
     if match["similarity"] is None:
         return []
-    doubtful = details["relevance"]["level"] == "low"
+    relevance = details["relevance"]
+    doubtful = relevance["level"] == "low" or not relevance["semantic_support"]
+    others = (*details["candidates"], *details["matches"])
     if leads:
-        agrees = f"its meaning comes nearest, {'though only ' if doubtful else ''}at"
+        nearest = all(match["similarity"] >= (one["similarity"] or -1.0) for one in others)
+        near = "comes nearest" if nearest else "is near"
+        agrees = f"its meaning {near}, {'though only ' if doubtful else ''}at"
     else:
         agrees = f"meaning agrees {'only ' if doubtful else ''}at"
     return [Markup("{} {:.2f}").format(agrees, match["similarity"])]
@@ -171,7 +178,8 @@ def _declared(details: Mapping[str, Any], match: Mapping[str, Any]) -> dict[str,
             term = terms.get((matched["field"], matched["text"]))
             number = int(term["document_frequency"]) if term and term["specific"] else 0
             files = "only one file holds" if number == 1 else f"{number} files hold"
-            found[matched["text"].casefold()] = f"{name}, which {files}" if number else name
+            what = f"{name}, which {files}" if number else name
+            found.setdefault(matched["text"].casefold(), what)
     return found
 
 
@@ -229,13 +237,13 @@ def filter_sentence(invocation: Invocation, details: Mapping[str, Any]) -> Marku
     if choice["category"] is None:
         searched = invocation["l1_status"] not in (*L1_FAILED, "disabled")
         return _no_filter(choice["reason"], hints) if searched else None
-    category = Markup("<strong><bdi>{}</bdi></strong>").format(shown(choice["category"], 80))
+    category = Markup("<strong>“<bdi>{}</bdi>”</strong>").format(shown(choice["category"], 80))
     naming = _texts(term for term in hints["terms"] if choice["category"] in term["domains"])
     because = _quoted(naming) if naming else Markup("the query")
     names = "names" if len(naming) < 2 else "name"
     if invocation["l1_status"] in (*L1_FAILED, "disabled"):
         return Markup(
-            "{} {} the category {}, but vector search did not take part, so nothing was filtered."
+            "{} {} the category {}, but a category limits only vector search: no filter was used."
         ).format(because, names, category)
     if choice["relaxed"]:
         return Markup(
@@ -247,7 +255,7 @@ def filter_sentence(invocation: Invocation, details: Mapping[str, Any]) -> Marku
     if outside["entry_id"]:
         similar = outside["similarity"]
         near = "" if similar is None else f" at {similar:.2f}"
-        note = Markup("; outside it, {} was the best{}, not clearly better.").format(
+        note = Markup("; the best outside it, {}{}, is not clearly better.").format(
             title_of(outside), near
         )
     return Markup("Only the category {} was searched, because {} {} no other{}").format(

@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 
 from langchain_lookup_knowledge.l1.fusion import RARE
 from langchain_lookup_knowledge.l1.requests import l1_report
-from langchain_lookup_knowledge.lookup.filters import choose_filter
+from langchain_lookup_knowledge.lookup.filters import no_filter
 from langchain_lookup_knowledge.lookup.recording import caller, milliseconds
 from langchain_lookup_knowledge.lookup.state import LookupState, no_hints, refused
 from langchain_lookup_knowledge.text.storable import storable
@@ -91,7 +91,7 @@ def cancelled(
         "scope": None,
         "filters": None,
         "hints": no_hints(),
-        "filter": choose_filter(no_hints(), options.filter_mode),
+        "filter": no_filter(),
         "candidates": [],
         "terms": {},
         **refused("the lookup was cancelled"),

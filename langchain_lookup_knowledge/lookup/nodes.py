@@ -24,7 +24,7 @@ from langchain_lookup_knowledge.lookup.answer.relevance import (
     missing_words,
 )
 from langchain_lookup_knowledge.lookup.caller_scope import caller_scope
-from langchain_lookup_knowledge.lookup.filters import choose_filter
+from langchain_lookup_knowledge.lookup.filters import choose_filter, no_filter
 from langchain_lookup_knowledge.lookup.invocation import cancelled, invocation
 from langchain_lookup_knowledge.lookup.nesting import invocation_id, result_of
 from langchain_lookup_knowledge.lookup.recording import UNRECORDED, keep, milliseconds
@@ -146,6 +146,8 @@ class Nodes:
 
     @_timed
     def choose_filter(self, state: LookupState) -> LookupState:
+        if state["l1"]["status"] == "skipped":  # refused, or the query cannot be used
+            return {"filter": no_filter()}
         update: LookupState = {"filter": choose_filter(state["hints"], self.options.filter_mode)}
         if state["l1"]["status"] == "ok":
             available = self._l1_availability()

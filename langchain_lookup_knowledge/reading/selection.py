@@ -47,6 +47,12 @@ _RUN = re.compile(r"\*+")
 _GROUP = re.compile(r"\(\?P<\w+>")
 
 
+def files_named(endings: Sequence[str]) -> str:
+    """Return what files with these endings are called in a message."""
+    markdown = set(endings) == set(ENDINGS)
+    return "Markdown file" if markdown else f"file ending in {' or '.join(endings)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which files are read.
