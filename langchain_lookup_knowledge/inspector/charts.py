@@ -14,7 +14,7 @@ FILLS = ("solid", "stripes", "dots", "cross", "rows", "empty")
 
 The first is a solid fill, the last only an outline; the others are patterns named by the class.
 """
-LAYER_FILLS = {"meaning": "solid", "words": "stripes", "hints": "dots"}
+LAYER_FILLS = {"reranker": "cross", "meaning": "solid", "words": "stripes", "hints": "dots"}
 """The fill of what each layer gave to a score."""
 
 
@@ -52,7 +52,9 @@ def owed(shares: Mapping[str, float], best: float) -> list[tuple[str, Markup, st
     """
     if sum(shares.values()) <= 0 or best <= 0:
         return []
-    parts = {name: shares.get(name, 0.0) / best for name in LAYER_FILLS}
+    others = {"meaning", "words"} if "reranker" in shares else {"reranker"}
+    names = [name for name in LAYER_FILLS if name not in others]
+    parts = {name: shares.get(name, 0.0) / best for name in names}
     return [(name, bar(part, LAYER_FILLS[name]), f"{part:.0%}") for name, part in parts.items()]
 
 

@@ -90,7 +90,7 @@ def _reasons(
     if details["l1"].get("reranked") is True:
         yield Markup("the reranker put it first")
     least = LEAST_SHARE * (match["score"] or 1.0)
-    shares = match["shares"]
+    shares = {} if "reranker" in match["shares"] else match["shares"]
     hints = _declared(details, match)
     words = [
         word

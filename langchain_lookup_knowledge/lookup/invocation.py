@@ -114,15 +114,16 @@ def passage_digest(text: str) -> str:
 
 def _evidence(state: LookupState) -> list[dict[str, Any]]:
     """Return the matches without their texts: where each is, which words matched, and what it owes
-    to meaning, words and hints.
+    to meaning, words and hints, or to the reranker.
     """
     candidates = {candidate["entry_id"]: candidate for candidate in state["candidates"]}
     names = ("entry_id", "title", "heading", "lines", "score", "similarity", "layers", "matched")
     evidence = _trimmed(state["matches"], *names)
     for kept, match in zip(evidence, state["matches"], strict=True):
         kept["passages"] = _places(match)
-        if not state["l1"].get("reranked") and candidates:
-            kept["shares"] = _shares(match, candidates.get(match["entry_id"]))
+        if candidates:
+            reranked = bool(state["l1"].get("reranked"))
+            kept["shares"] = _shares(match, candidates.get(match["entry_id"]), reranked=reranked)
     return evidence
 
 
@@ -144,8 +145,9 @@ def _places(match: Match) -> list[dict[str, Any]]:
     return places
 
 
-def _shares(match: Match, candidate: Candidate | None) -> dict[str, float]:
-    """Return the parts of a score that meaning, words and hints gave; their sum is the score.
+def _shares(match: Match, candidate: Candidate | None, *, reranked: bool) -> dict[str, float]:
+    """Return the parts of a score that meaning, words and hints gave; their sum is the score. What
+    a reranker gave takes the place of meaning and words.
 
     A match without hints that took another place has the score of that place.
     """
@@ -153,6 +155,8 @@ def _shares(match: Match, candidate: Candidate | None) -> dict[str, float]:
     found = min(score, candidate["score"]) if candidate else 0.0
     if candidate and "L0" not in match["layers"]:
         found = score
+    if reranked:
+        return {"reranker": round(found, 4), "hints": round(score - found, 4)}
     by_meaning = candidate.get("meaning", 0.0) / (candidate["score"] or 1.0) if candidate else 0.0
     parts = {
         "meaning": found * by_meaning,

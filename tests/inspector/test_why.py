@@ -131,7 +131,10 @@ def changed(**changes):
             "Found in Refund &lt;b&gt;, lines 12 to 20, because the reranker put it first; it "
             "holds “refund”; meaning agrees at 0.58.",
             {
-                "matches": changed(matched=[{"field": "text", "text": "refund"}], shares={}),
+                "matches": changed(
+                    matched=[{"field": "text", "text": "refund"}],
+                    shares={"reranker": 0.9, "hints": 0.1},
+                ),
                 "l1": {"status": "ok", "reranked": True},
             },
         ),
@@ -282,4 +285,5 @@ def test_percentages_are_of_the_best_score_as_the_bars_are():
 
     assert numbers({"meaning": 0.2, "words": 0.6, "hints": 0.0}) == ["25%", "75%", "0%"]
     assert numbers({"meaning": 0.1}) == ["12%", "0%", "0%"]
+    assert numbers({"reranker": 0.6, "hints": 0.2}) == ["75%", "25%"]
     assert numbers({}) == []
