@@ -17,6 +17,8 @@ MAX_UNBROKEN = 24
 """Maximum characters of a quoted word that is never broken over two lines."""
 MAX_NEXT = 3
 """Maximum number of entries that are named as what would have come next."""
+MAX_FEW = 3
+"""Maximum number of passages that are called only a few."""
 LEAST_SHARE = 0.05
 """Share of the score below which a layer is not named as a reason."""
 _NOT_SEARCHED = {"refused": "Refused", "invalid_query": "Not searched"}
@@ -151,7 +153,8 @@ def _by_words(words: Sequence[str], details: Mapping[str, Any], declared: str) -
     number = int(max((details["rare"].get(term, 0) for term in written_terms(words[0])), default=0))
     if not declared and not number:
         return [Markup("it holds {}").format(_quoted(words))]
-    only = f"which is in only {counted(number, 'passage', 'passages')}"
+    few = "only " if number <= MAX_FEW else ""
+    only = f"which is in {few}{counted(number, 'passage', 'passages')}"
     said = [Markup("it holds {}, {}").format(_quoted(words[:1]), declared or only)]
     if words[1:]:
         said.append(Markup("it also holds {}").format(_quoted(words[1:])))
