@@ -34,7 +34,13 @@ def create(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":
 
     path.mkdir(parents=True)
     config = edge.EdgeConfig(
-        vectors={"dense": edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine)},
+        # cold: by default, each opening fills 32 MB of memory, however few vectors there are;
+        # what is searched was read before, to be verified
+        vectors={
+            "dense": edge.EdgeVectorParams(
+                size=dimensions, distance=edge.Distance.Cosine, memory=edge.Memory.Cold
+            )
+        },
         sparse_vectors={
             name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf) for name in SPARSE_VECTORS
         },
