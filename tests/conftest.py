@@ -49,6 +49,15 @@ VPN = (
 FILES = {"billing/refunds.md": REFUNDS, "hr/leave.md": LEAVE, "it/vpn.md": VPN}
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Hypothesis try 25 examples a test; `--hypothesis-profile default` tries 100."""
+    if not config.getoption("--hypothesis-profile"):
+        from hypothesis import settings
+
+        settings.register_profile("quick", max_examples=25)
+        settings.load_profile("quick")
+
+
 class WordEmbeddings(Embeddings):
     """A bag of words in 64 dimensions: texts are as near as the words they share. `failure` makes
     it raise.
