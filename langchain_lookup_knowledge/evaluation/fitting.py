@@ -136,7 +136,7 @@ def folds(judged: Sequence[Outcome]) -> list[int]:
 def cross_validated(
     judged: Sequence[Outcome], groups: Sequence[object], names: Sequence[Feature] = FEATURES
 ) -> list[RelevanceModel]:
-    """Return for each outcome a model that was fitted to the outcomes of all other groups."""
+    """Return, for each outcome, a model that was fitted to the outcomes of the other groups alone."""
     models = {
         group: fit([o for o, other in zip(judged, groups, strict=True) if other != group], names)
         for group in dict.fromkeys(groups)

@@ -25,7 +25,7 @@ INTERNAL = frozenset(
         "selection",
     }
 )
-"""Members of a knowledge base that other parts of this package use, and completion leaves out."""
+"""Members of a knowledge base that other parts of this package use; completion omits them."""
 
 
 class _Entry(Protocol):

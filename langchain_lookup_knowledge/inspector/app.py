@@ -292,8 +292,8 @@ class Inspector:
         return [*index, *format_changes(changed)]
 
     def health(self) -> Health | None:
-        """Return the health of the knowledge base, which is opened for it, read-only, unless it is
-        open; None without one.
+        """Return the health of the knowledge base; None if there is none. A knowledge base that is
+        not open yet is opened read-only.
 
         Raises:
             LookupKnowledgeError: it cannot be opened.

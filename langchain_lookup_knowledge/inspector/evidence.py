@@ -23,7 +23,7 @@ from langchain_lookup_knowledge.text.search_terms import search_terms, term_span
 from langchain_lookup_knowledge.text.wording import line_range
 
 MAX_CHANGED_CHARS = 900
-"""Maximum characters shown of lines that changed since."""
+"""Maximum characters shown of lines that have changed since the lookup."""
 OPENERS = {"vscode": "vscode://file", "file": "file://"}
 """The beginnings of links that open a file, by their names."""
 _STARTS = re.compile(r"(?<=[\s，、；。！？])(?=\S)|^")

@@ -14,7 +14,7 @@ from langchain_lookup_knowledge.text.wording import counted
 from langchain_lookup_knowledge.types import FilterMode, Invocation, LookupOptions
 
 OTHER = "_2"
-"""What the names of the second settings of a form end in."""
+"""The suffix of the field names of a form's second settings."""
 _DEFAULT_K = 5
 
 

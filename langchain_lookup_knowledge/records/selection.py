@@ -33,8 +33,8 @@ class Selection:
 
     None or "" means any value. The query must contain `text`; ASCII letters match in any case.
     `status` may be "unanswered": neither "ok" nor "degraded". `filtered`: "fired" (a category
-    filter was chosen), "kept" or "relaxed". `slow`: the least milliseconds. `judged`: "right" or
-    "wrong", by feedback.
+    filter was chosen), "kept" or "relaxed". `slow`: the minimum duration in milliseconds. `judged`:
+    "right" or "wrong", by feedback.
     """
 
     since: date | None = None

@@ -97,8 +97,8 @@ facts_index = sa.Index(
     _columns["query"],
     _columns["id"],
 ).ddl_if(dialect="sqlite")
-"""An index with all columns of an overview, and those that a search of queries and the gaps need,
-so that SQLite need not read the details.
+"""An index with all columns that an overview, a search of queries and the page of gaps need, so
+that SQLite need not read the details.
 
 PostgreSQL cannot use index-only scans for expressions, so it does not get this index.
 """
@@ -174,7 +174,7 @@ def _add_first_columns(connection: sa.Connection) -> list[str]:
 
 def _index_facts(connection: sa.Connection) -> list[str]:
     """Replace SQLite's earlier indexes of counted details: the first failed on invalid JSON, and
-    the second had no queries.
+    the second did not contain the queries.
     """
     if connection.dialect.name != "sqlite":
         return []

@@ -128,7 +128,9 @@ def answer(result: LookupResult, folder: Path, *, marks: bool) -> Iterator[str]:
 
 
 def _place(match: Match) -> tuple[str, str]:
-    """Return the path and line of a match, and those of the text shown if it is embedded in it."""
+    """Return the path and line of a match, and an empty text; or, if the text shown is embedded,
+    the path of the match, and the path and lines of that text.
+    """
     if match["passages"] and "path" in (shown := match["passages"][0]):
         return match["source"], shown["path"] + line_range(shown["lines"])
     return match["source"] + line_range((match["lines"] or ())[:1]), ""

@@ -148,7 +148,9 @@ def server_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def live_line(index: "VectorIndex | None") -> str | None:
-    """Return which collection is live under the name of an index on a server, if it tells."""
+    """Return a line that names the live collection of an index on a server; None if the server does
+    not name it.
+    """
     from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex  # noqa: PLC0415
 
     if isinstance(index, QdrantIndex) and (live := index.generation()):
