@@ -134,8 +134,8 @@ def _first_word(letters: str, words: Sequence[str]) -> int | None:
 class HouseWords:
     """The words that a knowledge base declares in its glossary, and those that its texts explain.
 
-    The words of `declared` count only for callers who may see that file. `found`: the abbreviations
-    that each entry explains. `used`: those that it contains.
+    The words of `declared` count only for callers who may see the glossary file. `found`: the
+    abbreviations that each entry explains. `used`: the abbreviations that each entry contains.
     """
 
     declared: GlossaryFile = NO_GLOSSARY

@@ -35,8 +35,8 @@ class _Change(NamedTuple):
 
 
 class TermIndex:
-    """The terms of a set of entries, which are never changed: an update returns another index,
-    which shares what is equal.
+    """The terms of a set of entries. An index is never changed: an update returns another one,
+    which shares the unchanged parts.
 
     Args:
         entries: the entries.
@@ -86,8 +86,8 @@ class TermIndex:
         return [self._names.get(category_key(category), category) for category in entry.categories]
 
     def updated(self, entries: Iterable[Entry]) -> "TermIndex":
-        """Return an index of the given entries. Only entries that changed are read again, and the
-        texts of all for terms that are new.
+        """Return an index of the given entries. Only changed entries are read again; new terms are
+        searched for in the texts of all entries.
         """
         after = {entry.entry_id: entry for entry in entries}
         changes = _changes(self.entries, after)
@@ -296,5 +296,7 @@ def _connected(before: TermIndex, declared: Iterable[_Named]) -> set[_Keys]:
 
 
 def _terms_at(matcher: Matcher, keys: _Keys) -> list[Term]:
-    """Return the terms with a form under these keys, and those that lost one to them."""
+    """Return the terms with a form under these keys, and those that lack it because of an earlier
+    term.
+    """
     return [*(form.term for form in matcher.forms.get(keys, ())), *matcher.lost.get(keys, ())]
