@@ -60,8 +60,8 @@ class _Split:
         return indexing.passages(self._entry, self._embedding)
 
     def holds(self, payload: Payload) -> bool:
-        """Return whether a stored passage is one of the entry, or of another state of the entry:
-        then the index is ahead of the folder or behind it, which the next sync changes.
+        """Return whether a stored passage belongs to the entry as it is now, or to another state of
+        it. In the second case, the index is ahead of or behind the folder until the next sync.
         """
         stored = payload["metadata"].get("digest")
         is_of_another_state = bool(stored) and stored != self._digest

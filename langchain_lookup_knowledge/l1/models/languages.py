@@ -14,11 +14,11 @@ UNKNOWN = "und"
 MAX_CHARS = 600
 """Maximum characters of a text that are examined."""
 MIN_WORDS, MIN_LETTERS = 4, 16
-"""Minimum words and letters of a text in Latin letters that tell its language; names of products
-look foreign in a shorter one.
+"""Minimum words and letters for identifying the language of a text in Latin letters; in a shorter
+text, names of products look foreign.
 """
 MIN_CHARS = 6
-"""Minimum characters of a text in another script whose language is named."""
+"""Minimum characters for identifying the language of a text in another script."""
 CERTAIN, LIKELY = 0.97, 0.5
 """Minimum probability of a language in Latin letters, and of one in another script; below it, the
 text does not tell its language.

@@ -43,8 +43,8 @@ class KeptPayloads:
 
 
 def version_of(payload: Payload | None) -> tuple[Any, Any]:
-    """Return what tells whether two payloads of a point are the same: the digest of its entry, and
-    the brand of the index that it was written for.
+    """Return the version of a payload: the digest of its entry, and the brand of the index that it
+    was written for. Payloads of a point with the same version are equal.
     """
     metadata = (payload or {}).get("metadata")
     if not isinstance(metadata, dict):

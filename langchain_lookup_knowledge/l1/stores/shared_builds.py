@@ -20,7 +20,7 @@ from langchain_lookup_knowledge.text.wording import counted
 
 _GENERATION_NAME = re.compile(r"[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
 NAMED = 3
-"""Number of entries that the error about an incomplete generation names of each kind."""
+"""Maximum number of entries of each kind that the error about an incomplete generation names."""
 
 
 def collection_of(name: str, generation: str) -> str:

@@ -56,8 +56,8 @@ FOUND_FIELDS = (ENTRY_FIELD, DIGEST_FIELD, "metadata.fingerprint")
 whether its payload has changed since it was last read.
 """
 ATTRIBUTE_FIELD = "metadata.attributes"
-"""What scopes ask for: the attributes that all entries of a passage share, the one that it is found
-in and those that it comes through.
+"""What scopes ask for: the attributes that the entry with the passage shares with all entries that
+the passage is embedded from.
 """
 FILTER_FIELD = "metadata.entry_attributes"
 """What callers' filters ask for: the attributes and folders of the entry that a passage is found

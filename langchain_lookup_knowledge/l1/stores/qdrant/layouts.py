@@ -19,8 +19,8 @@ class PayloadKeys:
     """The payload keys of the fields of a candidate, in a collection created elsewhere.
 
     `metadata` is the key of the mapping that holds the others except `content`; "" if they are on
-    the top level. The content may be the JSON of an object whose `text` is meant. `root` is the
-    prefix to remove from the paths; None is not known yet.
+    the top level. The content may be a JSON object whose `text` is the actual content. `root` is
+    the prefix to remove from the paths; None if it is not known yet.
     """
 
     content: str = "page_content"

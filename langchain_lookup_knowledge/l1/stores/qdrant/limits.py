@@ -50,7 +50,7 @@ class Limits:
     def upserts(self, points: Sequence[T]) -> Iterator[list[T]]:
         """Return parts of a list of points that each fit a write.
 
-        A write costs as much of the rate as it has points.
+        For the rate limit, a write counts once for each point.
         """
         size = min(self.upsert_max_batchsize or len(points), self.write_rate_limit or len(points))
         return parts_of(points, size)
@@ -58,7 +58,7 @@ class Limits:
     def batches(self, requests: Sequence[T]) -> Iterator[list[T]]:
         """Return parts of a list of queries that each fit a batch.
 
-        A batch costs as much of the rate as it has queries.
+        For the rate limit, a batch counts once for each query.
         """
         most = len(requests)
         size = min(self.search_max_batchsize or most, self.read_rate_limit or most)
@@ -90,7 +90,7 @@ class Limits:
         ]
 
     def fit(self, conditions: Any) -> Any:
-        """Return a filter whose conditions name no more values than one may."""
+        """Return a filter in which each condition has no more values than the server allows."""
         from qdrant_client import models  # noqa: PLC0415
 
         size = self.condition_max_size
