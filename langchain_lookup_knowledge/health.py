@@ -45,9 +45,9 @@ class SyncHealth(L1Health, IndexHealth):
 class Health(SyncHealth):
     """The state of a knowledge base.
 
-    `kept_entries`: "used" if the folder was opened with the entries that were read last, as they
-    are kept in the data folder; "none" if none were kept; otherwise why they were not
-    used, or cannot be written.
+    `kept_entries`: "used" if the folder was opened with the entries that an earlier reading kept in
+    the data folder; "none" if none were kept; otherwise why they were not used, or cannot be
+    written.
     """
 
     kept_entries: str

@@ -76,7 +76,7 @@ class Knowledge:
     conditions: Conditions = ()
     """The conditions of a caller's filters; all entries of this snapshot meet them."""
     visible: Container[str] | None = None
-    """The ids of the entries that the caller may see, regardless of filters; None if these are
+    """The ids of the entries that the caller may see, regardless of filters; None means the ids in
     `entries`.
     """
 
@@ -260,7 +260,7 @@ class EntryReader:
         snippet.
 
         The list is empty if the entry has changed since, or is not in the scope. For an entry that
-        only L0 found, it has the first passages.
+        only L0 found, the list holds its first passages.
         """
         entry = self.seen_by(scope).entries.get(match["entry_id"])
         passages = indexing.passages(entry, self.l1.embedding) if entry else []
@@ -300,8 +300,8 @@ class EntryReader:
         scope: Scope | Mapping[str, str] = (),
     ) -> Part:
         """Return a part of an entry: the section of `heading` with its subsections, the `lines`
-        (first and last) of the file, or the whole entry. Without both, the lines or the heading of
-        a place as cited by a lookup are used.
+        (first and last) of the file, or the whole entry. If neither is given, and `source` is a
+        place as cited by a lookup, its lines or its heading are used.
 
         Raises:
             EntryNotFoundError: there is no such entry, section or line.

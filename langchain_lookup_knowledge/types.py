@@ -347,7 +347,8 @@ class CandidatePassage(TypedDict):
     file; both are None in a collection created elsewhere. `score` orders the passages of one
     search. `rare` lists the rare terms of the query that the passage contains. `path`: the entry
     that holds the text, if it is embedded in this one. `place`, in an entry with embedded parts,
-    counts the passages of its own text from 0; an embedded one has that of the one it follows.
+    counts the passages of its own text from 0; an embedded passage has the place of the passage
+    that it follows.
     """
 
     number: int | None

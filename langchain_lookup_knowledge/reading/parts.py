@@ -174,7 +174,7 @@ class Cited(NamedTuple):
 
 
 def cited(written: str) -> Cited:
-    """Return the parts of a citation; lines come before the heading, which may be that of a cut."""
+    """Return the parts of a citation. If it has lines, they are used and its heading is not."""
     found = _CITED.fullmatch(written)
     if found is None:
         return Cited(written)

@@ -181,8 +181,8 @@ def _remembered_fold(word: str) -> tuple[str, str, bool]:
 
 
 def folded(text: str) -> str:
-    """Return a text in lower case and one form, as its words are compared apart from accents and
-    plural endings.
+    """Return a text in lower case and one Unicode form, in which words are compared if accents and
+    plural endings matter.
     """
     if text.isascii():
         return text.lower()

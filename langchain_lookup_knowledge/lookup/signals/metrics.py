@@ -90,7 +90,9 @@ def _observed(
     worst: Callable[[Iterable[int]], int],
     _: "CallbackOptions",
 ) -> "Iterable[Observation]":
-    """Return one value for each name of a folder: the worst of those that share it."""
+    """Return one value for each folder name: the worst one, if several knowledge bases share the
+    name.
+    """
     from opentelemetry.metrics import Observation  # noqa: PLC0415
 
     values: dict[str, list[int]] = {}
