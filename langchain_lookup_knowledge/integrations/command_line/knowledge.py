@@ -190,7 +190,8 @@ def add_mcp(commands: Commands) -> None:
         action="append",
         default=[],
         help="host name by which HTTP clients may reach the server, such as that of a proxy; "
-        "repeatable (always allowed: the address, and off loopback the host name of this machine)",
+        "repeatable (always allowed: the address and, unless the server listens on loopback "
+        "alone, the host name of this machine)",
     )
     serve.set_defaults(run=_mcp)
 
