@@ -69,7 +69,7 @@ class QdrantIndex:
 
     Args:
         url: `http://host:6333` or `https://...`; `:memory:` is the client's own in-process store,
-            for tests. The port may be left out: it is 6333, or, if the URL has a path, that of the
+            for tests. If the URL names no port, it is 6333; if it has a path, it is the port of the
             scheme.
         collection: name of the collection; `kb.sync()` creates it, a lookup never does. It is an
             alias of the collection that `kb.sync()` builds, so that a rebuild leaves no gap.
