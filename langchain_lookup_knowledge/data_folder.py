@@ -40,8 +40,8 @@ _SIGNATURES = "signatures"
 MAX_SIGNATURES = 20
 """Maximum number of signatures of the same settings, one per user of a shared data folder."""
 _ORIGIN = "origin"
-"""A file in a data folder in the user's cache. It holds a hash of the read-only folder that was
-copied there.
+"""Name of a file in a data folder in the user's cache. The file holds a hash of the read-only
+folder that was copied there.
 """
 
 

@@ -54,8 +54,8 @@ class Health(SyncHealth):
 
 
 def is_answering(health: Health) -> bool:
-    """Return whether vector search and the index do their part in lookups, as far as the last
-    lookups and syncs tell; otherwise L0 answers, or an index that is behind its folder.
+    """Return whether vector search and the index work, judging by the last lookups and syncs. If
+    they do not, L0 answers, or an index that is behind its folder.
     """
     return health["l1"] in ("untried", "ok", "disabled") and health["index"] in (
         "current",

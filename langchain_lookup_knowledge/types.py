@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, Protocol
 from typing_extensions import TypedDict
 
 TOOL_NAME = "lookup_knowledge"
-"""The default name of the tool, of the graph, and of the tool in the records."""
+"""The default name of the tool and the graph, and the default `tool_name` of a record."""
 READ_TOOL_NAME = "read_knowledge"
 """The default name of the tool that reads an entry."""
 FilterMode = Literal["guarded", "strict", "off"]

@@ -90,7 +90,7 @@ class FirstSight:
         return Answer(result)
 
     def __dir__(self) -> Iterable[str]:
-        """List what users need."""
+        """List the members that users need."""
         return [name for name in super().__dir__() if name not in INTERNAL]
 
 

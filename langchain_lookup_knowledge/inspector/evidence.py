@@ -177,7 +177,9 @@ def _window(text: str, chars: int, digest: str) -> str | None:
 
 
 def with_marks(text: str, words: Collection[str], declared: Sequence[str]) -> Markup:
-    """Return a text with the words of the query and the declared terms marked, each in its way."""
+    """Return a text with the words of the query and the declared terms marked in two different
+    ways.
+    """
     marked = Markup("")
     last = 0
     for start, end, kind in _spans(text, words, declared):

@@ -62,7 +62,7 @@ class Proof(IntEnum):
 class Gap:
     """A query that may have no answer: how often it was asked, and its newest lookup.
 
-    `closed` says why it is no gap any more: "done" (marked by hand), or "found" (a later lookup has
+    `closed` says why it is no longer a gap: "done" (marked by hand), or "found" (a later lookup has
     a good match); empty if it is still one. `wrong`: whether a person called its answer wrong. Once
     the record of its newest lookup has been read, `details` holds the details of that record,
     `unshown` lists the rare words of the query that occur only in passages that were not shown, and
@@ -81,7 +81,7 @@ class Gap:
 
     @property
     def key(self) -> str:
-        """The key under which it is marked as done, in its scope alone."""
+        """The key under which the gap is marked as done, for its own scope alone."""
         return gap_key(self.query, self.scope)
 
     @property
@@ -98,8 +98,8 @@ def gaps_in(
 ) -> list[Gap]:
     """Return the queries of lookups that may be gaps, the most frequent first, open and closed.
 
-    A lookup may be one if L1 took part and its relevance was low or none, or if a person called its
-    answer wrong.
+    A query may be a gap if L1 took part in its lookup and the relevance was low or none, or if a
+    person called its answer wrong.
 
     Args:
         rows: lookups, newest first, as `History.asked` returns them.
@@ -254,8 +254,8 @@ class QueryVectors:
         self._known: dict[str, Sequence[float]] = {}
 
     def of(self, embedding: Any, queries: Sequence[str]) -> list[Sequence[float]] | None:
-        """Return the vectors of queries, empty for one in a script that the model does not know;
-        None if the model fails.
+        """Return the vectors of queries; None if the model fails. A query in a script that the
+        model does not know has an empty vector.
         """
         vectors = self._known  # another thread may replace it meanwhile
         try:

@@ -1,4 +1,5 @@
-"""House words: abbreviations and their long forms, from a glossary or from the texts.
+"""The vocabulary of a knowledge base: abbreviations and their long forms, from a glossary or from
+the texts.
 
 A query that contains one form is also searched with the other forms. An abbreviation is used only
 if it has exactly one known meaning.
@@ -162,7 +163,9 @@ class HouseWords:
         return cls(declared, found, used, texts)
 
     def glossary(self, visible: Iterable[str], scope: Scope = ()) -> "Glossary":
-        """Return the glossary for a caller who may see these entries, which are all of a scope."""
+        """Return the glossary for a caller who may see these entries, which are all the entries of
+        a scope.
+        """
         names = list(visible)
         declared = self.declared.terms if is_visible(self.declared, scope) else ()
         found = {name: self.found[name] for name in names if self.found.get(name)}

@@ -210,7 +210,9 @@ class Matcher:
         self._lengths: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     def without(self, keys: Collection[tuple[str, ...]]) -> "Matcher":
-        """Return a copy without the forms under these keys; `words` is right after `forget`."""
+        """Return a copy without the forms under these keys; its `words` is correct only once
+        `forget` was called.
+        """
         other = Matcher()
         other.forms = {**self.forms}
         other.lost = {**self.lost}

@@ -1,4 +1,4 @@
-"""The indexes of L0 as plain values, to keep them on disk, and back."""
+"""Converting the indexes of L0 to plain values, to keep them on disk, and back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

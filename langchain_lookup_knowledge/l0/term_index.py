@@ -18,7 +18,7 @@ _Named = tuple[Field, str]
 
 
 class _Change(NamedTuple):
-    """An entry as it was and as it is; None if it was not there, or is gone."""
+    """An entry before and after a change; None where it does not exist."""
 
     old: Entry | None
     new: Entry | None
@@ -153,7 +153,7 @@ class TermIndex:
         self.spelling = before.spelling.updated(come, gone)
 
     def _declare(self, entries: Iterable[Entry], keys: Collection[_Keys] | None = None) -> None:
-        """Add the terms of entries; `keys` limits them to those with these keys."""
+        """Add the terms of entries; `keys` limits them to terms with these keys."""
         known: dict[_Named, Term | None] = {}
         for entry in entries:
             for named in entry.declared():

@@ -101,7 +101,7 @@ def digest(entry: Entry) -> str:
 
 
 class Digests:
-    """The digests of entries, kept until the entry is replaced by another one."""
+    """The digests of entries; each is kept until its entry is replaced."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Entry, str]] = {}

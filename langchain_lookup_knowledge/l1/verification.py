@@ -45,7 +45,7 @@ class _Verdict(NamedTuple):
 
 
 class _Split:
-    """An entry as an index would store it, worked out only as far as it is asked for."""
+    """An entry as an index would store it, computed only as far as needed."""
 
     def __init__(self, entry: Entry, embedding: Embeddings) -> None:
         self._entry = entry

@@ -46,7 +46,8 @@ class KeptEntries:
 
     Args:
         path: the file.
-        fields, selection: how the files are read; entries read otherwise are not used.
+        fields, selection: how the files are read; entries that were read in another way are not
+            used.
         writes: False if nothing may be written.
     """
 

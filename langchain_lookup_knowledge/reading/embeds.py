@@ -78,7 +78,7 @@ class _Refused(Exception):
 
 
 class _Limited(_Refused):
-    """A reason that depends on the host, the entry with the embed, such as a limit."""
+    """A reason, such as a limit, that depends on the host (the entry with the embed)."""
 
 
 def find_connections(body: str) -> tuple[str, Connections]:
@@ -175,7 +175,7 @@ def rejoined(before: Sequence[Entry], edited: Sequence[tuple[Entry, Entry]]) -> 
 
 
 def _connected(entry: Entry, **values: Any) -> Entry:
-    """Return an entry with these values: itself if it has them already."""
+    """Return an entry with these values; the same object if it has them already."""
     if all(getattr(entry, name) == value for name, value in values.items()):
         return entry
     return replace(entry, **values)

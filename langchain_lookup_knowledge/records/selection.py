@@ -24,7 +24,7 @@ SHOWN_CHARS = 300
 """Maximum characters of a query in a list of lookups."""
 _COLUMNS = tool_invocation.c
 UNANSWERED = "unanswered"
-"""A status to select by: every one but "ok" and "degraded"."""
+"""A status to select by: any status except "ok" and "degraded"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ MIN_CHARS = 6
 """Minimum characters for identifying the language of a text in another script."""
 CERTAIN, LIKELY = 0.97, 0.5
 """Minimum probability of a language in Latin letters, and of one in another script; below it, the
-text does not tell its language.
+language counts as unknown.
 """
 MAX_WORDS = 30
 ENGLISH_SHARE = 0.25
@@ -47,7 +47,7 @@ _ENGLISH_WORDS = COMMON_WORDS - frozenset(
 
 
 def is_latin(text: str) -> bool:
-    """Return whether at most a third of the words of a text are in other than Latin letters."""
+    """Return whether at most a third of the words of a text are in non-Latin letters."""
     if text.isascii():
         return True
     keys = cut(text).keys

@@ -108,7 +108,7 @@ class E5Model(FastEmbedModel):
         return vector
 
     def _engine(self, threads: int) -> Any:
-        """Return the engine, its threads set for the calling thread."""
+        """Return the engine, with its number of threads set for the calling thread."""
         engine: Any = self.load()
         engine._lib.omp_set_num_threads(min(threads, _threads.most))
         return engine

@@ -143,7 +143,7 @@ def finish(
 
 def _difference(found: Mapping[str, str], digests: Mapping[str, str], parts: int) -> str | None:
     """Return how the entries of a generation differ from those of the folder, and which parts are
-    to be written again; None if they do not.
+    to be written again; None if there is no difference.
     """
     kinds = {
         "missing": sorted(digests.keys() - found.keys()),

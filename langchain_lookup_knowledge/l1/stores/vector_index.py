@@ -111,7 +111,7 @@ class Point:
 
 
 def point_id(entry_id: str, number: int) -> int:
-    """Return the id of a passage, by the id of its entry and its number in it."""
+    """Return the id of a passage, made from the id of its entry and its number in the entry."""
     name = f"{entry_id}\n{number}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest())
 

@@ -98,8 +98,8 @@ def merge(
 def _with_best_passages(
     order: Sequence[str], candidates: Sequence[Candidate], limit: int
 ) -> list[str]:
-    """Return the first `limit` entries of an order, the last of them replaced by the entries of the
-    best passages that are missing; the first entry stays.
+    """Return the first `limit` entries of an order. Missing entries of the best passages replace
+    the last of them, but never the first.
     """
     passages = [(p["score"], one["entry_id"]) for one in candidates for p in one["passages"]]
     best = {entry_id for _, entry_id in sorted(passages, key=lambda one: -one[0])[:BEST_SHOWN]}

@@ -45,8 +45,8 @@ class Parsed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A file as it was read; `is_settled`: whether equal keys mean equal bytes, because it is no
-    link and had not been changed shortly before.
+    """A file as it was read; `is_settled`: whether an equal key later means equal bytes; false for
+    a link, and for a file that had been changed shortly before it was read.
     """
 
     key: FileKey
@@ -140,7 +140,9 @@ class Reader:
 
 
 def _key(path: Path) -> FileKey:
-    """Return the key of a file; a link gets a key that no file has: later, it may lead elsewhere."""
+    """Return the key of a file; a link gets a key that no file has, because it may later lead
+    somewhere else.
+    """
     try:
         status = os.lstat(path)
     except OSError:

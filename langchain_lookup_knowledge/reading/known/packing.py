@@ -1,4 +1,4 @@
-"""Read files and entries as plain values, to keep them on disk, and back."""
+"""Converting read files and entries to plain values, to keep them on disk, and back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace

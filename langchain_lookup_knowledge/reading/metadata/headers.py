@@ -290,5 +290,5 @@ def _mark(line: int) -> yaml.Mark:
 
 
 def lines_above(text: str, body: str) -> int:
-    """Return the number of lines of a text above its body, which the header takes."""
+    """Return how many lines of a text the header takes above the body."""
     return text[: max(0, text.rfind(body))].count("\n")

@@ -51,7 +51,8 @@ BUILDING = "building"
 GENERATION = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 """The suffix, after the name of an index, of the name of a collection that a sync made."""
 _running: set[tuple[int, str]] = set()
-"""The builds that are under way in this process, with its id: a forked child has none of them."""
+"""The builds that run in this process, each with the process id, because a forked child has none.
+"""
 
 
 class Builds:

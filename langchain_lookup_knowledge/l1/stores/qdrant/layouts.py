@@ -32,7 +32,7 @@ class PayloadKeys:
 
     @classmethod
     def of(cls, layout: str, **given: str | None) -> "PayloadKeys":
-        """Return the keys of a layout, changed by those that are given.
+        """Return the keys of a layout, with the given keys in place of its own.
 
         Raises:
             ValueError: there is no such layout.

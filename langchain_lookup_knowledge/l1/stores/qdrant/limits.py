@@ -14,7 +14,7 @@ DELETED = 64
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a collection, by the names of its strict mode; None is no limit."""
+    """The limits of a collection, by the names of its strict mode; None means no limit."""
 
     max_query_limit: int | None = None
     max_timeout: int | None = None
@@ -65,8 +65,8 @@ class Limits:
         return parts_of(requests, size)
 
     def pages(self, request: Any) -> list[Any]:
-        """Return the queries that together ask what one query asks: longer lists come by offset,
-        conditions with many values as alternatives.
+        """Return queries that together ask the same as one query: longer lists are split by offset,
+        and conditions with many values into alternatives.
         """
         if not (self.max_query_limit or self.condition_max_size or self.search_max_hnsw_ef):
             return [request]
