@@ -94,7 +94,7 @@ def _ask(arguments: argparse.Namespace) -> int:
 
 
 def _note(problems: Sequence[Problem]) -> None:
-    """Print the problems of the folder as a whole, and count those of its files."""
+    """Print the problems of the folder as a whole, and the number of problems of its files."""
     whole = [problem.message for problem in problems if problem.path == "."]
     if count := len(problems) - len(whole):
         unused = counted(count, "file or field was", "files or fields were")

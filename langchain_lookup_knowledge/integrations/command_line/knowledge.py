@@ -52,7 +52,7 @@ MCP_TIMEOUT = 10.0
 def add_index(commands: Commands) -> None:
     """Add the command index."""
     index = commands.add_parser(
-        "index", help="update the vector index from the folder; saves its options"
+        "index", help="update the vector index from the folder, and save the options"
     )
     add_folder(index)
     index.add_argument(
