@@ -81,7 +81,7 @@ def find_data_folder(
 
 
 def _is_used(usual: Path, fallback: Path) -> bool:
-    """Return whether the usual data folder is in use, rather than the one in the cache."""
+    """Return whether the data folder in its usual place is used, and not the one in the cache."""
     return usual.is_dir() and (os.access(usual, os.W_OK) or not fallback.is_dir())
 
 

@@ -228,7 +228,8 @@ class EntryReader:
     """Read access for a host: hints, entries, parts of entries, and related entries.
 
     Each method takes the `scope` of a caller and ignores the entries outside it. If there are
-    `scope_fields`, `scope` is required; a ScopeError is raised if it lacks a value for one of them.
+    `scope_fields`, `scope` is required; a ScopeError is raised if the scope lacks a value for one
+    of these fields.
     """
 
     l1: L1Search

@@ -1,4 +1,6 @@
-"""Updating an index to match the entries, also in the background, and following other writers."""
+"""Updating an index to match the entries, in the foreground or background, and following other
+writers.
+"""
 
 import logging
 import threading
@@ -125,7 +127,7 @@ class Syncing:
             self.state.language = next(iter(languages.languages(texts)), languages.ENGLISH)
 
     def _sample(self, most: int) -> list[str]:
-        """Return the texts of at most this many entries, evenly spaced."""
+        """Return the texts of at most `most` entries, evenly spaced."""
         entries = list(self.knowledge.entries.values())
         return [entry.text for entry in entries[:: max(1, -(-len(entries) // most))]]
 

@@ -72,7 +72,8 @@ class LoadReport:
     one problem for each file that did not become an entry. `problems` has all of `skipped`, and one
     problem for each field or folder that was not used as written. `left_out` counts what an ending,
     a pattern or a `.gitignore` excludes; `seen` does not count these files. `not_embedded` has
-    those of `problems` that are about embeds: they depend on which entries a caller may see.
+    those of the `problems` that are about embeds, because they depend on which entries a caller may
+    see.
     """
 
     seen: int
@@ -411,12 +412,12 @@ class PrimaryMatch(TypedDict):
     """The best match of a result, without its text, which is in `matches[0]["snippet"]`.
 
     `passages` lists the passages of the entry that answer the query, best first, and `heading` and
-    `lines` are those of the best passage that `source` itself contains; `lines` is None if all are
-    embedded. `score` orders the matches of one result and means nothing across results. `source`
-    equals `entry_id`. `metadata` has the frontmatter values that `FrontmatterFields.shown` names (a
-    text, or a list of texts), and may have `state` ("superseded", "deprecated", "archived" or
-    "draft"), `superseded_by` (as written), `version`, and `other_versions`: pages of nearly the
-    same text that this match represents.
+    `lines` are those of the best passage that `source` itself contains; `lines` is None if all
+    passages are embedded. `score` orders the matches of one result and means nothing across
+    results. `source` equals `entry_id`. `metadata` has the frontmatter values that
+    `FrontmatterFields.shown` names (a text, or a list of texts), and may have `state`
+    ("superseded", "deprecated", "archived" or "draft"), `superseded_by` (as written), `version`,
+    and `other_versions`: pages of nearly the same text that this match represents.
     """
 
     entry_id: str

@@ -179,7 +179,7 @@ class Inspector:
 
         `groups` holds the proven gaps, the most certain first, and `doubtful` the queries whose
         answers claim low relevance, but may be right. `never` holds the entries that no lookup
-        found; it is None without a knowledge base.
+        found; it is None if there is no knowledge base.
         """
         never, kb = None, self._today.kb()
         if kb is not None:

@@ -135,7 +135,7 @@ def proven(
     """Return the most frequent gaps with what their newest records prove, the most certain first;
     of those without a proof, the ones with the weakest best matches first.
 
-    `records` returns the invocations with these ids; a gap without one is left out.
+    `records` returns the invocations with these ids; a gap without an invocation is left out.
     """
     gaps = gaps[:MAX_QUERIES]
     found = {record["id"]: record for record in records([gap.newest["id"] for gap in gaps])}

@@ -104,7 +104,7 @@ def pairs(written: str, what: str) -> Iterator[tuple[str, str]]:
 
 
 def compared(sides: list[dict[str, Any]]) -> list[tuple[Mapping[str, Any], list[int | None]]]:
-    """Return each entry that is a match of one of two answers, with its rank in both.
+    """Return each entry that is a match in either of two answers, with its rank in both.
 
     `sides` are the details of both lookups, as `readable_details` returns them.
     """

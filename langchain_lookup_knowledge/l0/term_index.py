@@ -54,7 +54,9 @@ class TermIndex:
         self.entries: Mapping[str, Entry] = {entry.entry_id: entry for entry in entries}
         self.matcher = matcher or Matcher()
         self._counts: dict[int, tuple[int, int]] = {}
-        """The counts of terms that differ from those of an earlier index with the same terms."""
+        """The counts of terms, where they differ from those of an earlier index with the same
+        terms.
+        """
         self._names = _names(self.entries.values())
         if matcher is None:
             self._declare(self.entries.values())
@@ -275,8 +277,8 @@ def _keys(text: str) -> list[_Keys]:
 
 
 def _connected(before: TermIndex, declared: Iterable[_Named]) -> set[_Keys]:
-    """Return the keys of these terms, and of all terms that share one with them, directly or
-    through others.
+    """Return the keys of these terms, and of all terms that share a key with them, directly or
+    through other terms.
     """
     keys_of = cache(_keys)
     found: set[_Keys] = set()

@@ -170,7 +170,7 @@ def _framed(lines: Outline, block: Block, measure: Measure) -> tuple[Frame | Non
 
 
 def _html(source: str) -> tuple[str, str, list[int]]:
-    """Return head, foot and places between the rows of an HTML table, or the items of a list."""
+    """Return the frame of an HTML table or list, and the places between its rows or items."""
     rows = [found.start() for found in _HTML_ROW.finditer(source)]
     if not rows:
         return "", "", [found.start() for found in _HTML_ITEM.finditer(source)][1:]

@@ -234,8 +234,8 @@ class _Reader:
     def _restored(self, name: str, text: str) -> str:
         """Return a part of an entry's text with its embeds as written.
 
-        They are there for every caller, whether read in place or not. Otherwise their absence would
-        tell a caller that an entry exists which a scope hides.
+        They are there for every caller, whether read in place or not. Otherwise, a missing embed
+        would reveal to a caller that there is an entry which a scope hides.
         """
         marks = self._entries[name].written.marks
 

@@ -176,10 +176,10 @@ class Overview(TypedDict):
     """Counts of lookups.
 
     `time`: for each unit of time, counts by layer and by status. `latency`: median and 95th
-    percentile in milliseconds, empty without lookups. `claims`: for each unit of time, counts by
-    relevance level. `filter`: how often a filter was used (`fired`), and then dropped (`relaxed`)
-    or `kept`. `feedback`: how many answers people called `right` and `wrong`. `undated`: lookups
-    without a readable time, which no other count includes.
+    percentile in milliseconds, empty if there are no lookups. `claims`: for each unit of time,
+    counts by relevance level. `filter`: how often a filter was used (`fired`), and then dropped
+    (`relaxed`) or `kept`. `feedback`: how many answers people called `right` and `wrong`.
+    `undated`: lookups without a readable time, which no other count includes.
     """
 
     unit: str

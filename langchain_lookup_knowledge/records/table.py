@@ -234,8 +234,8 @@ def check_schema(connection: sa.Connection) -> None:
     """Check that our SQLite tables are plain tables, so that no statement runs code from the file.
 
     Raises:
-        RecordError: one of them is a view or a virtual table, or has a trigger, a generated column
-            or an index on an expression that this package does not define.
+        RecordError: one of the tables is a view or a virtual table, or has a trigger, a generated
+            column or an index on an expression that this package does not define.
     """
     if connection.dialect.name != "sqlite":
         return

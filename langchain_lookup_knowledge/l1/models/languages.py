@@ -1,4 +1,4 @@
-"""The language of a text, as far as an embedding model must know it."""
+"""The language of a text, to decide whether an embedding model knows it."""
 
 import re
 from collections import Counter

@@ -27,7 +27,7 @@ class KeptPayloads:
     ) -> dict[PointId, Payload]:
         """Return the payloads of points; `read` returns those that are not kept.
 
-        `is_current` tells whether a kept payload is still that of its point.
+        `is_current` tells whether a kept payload is still the current one of its point.
         """
         known = ((point_id, self._kept.get(point_id)) for point_id in point_ids)
         found = {

@@ -52,8 +52,8 @@ SHOWN_FIELDS = (
 )
 """Payload fields that are read to show a passage."""
 FOUND_FIELDS = (ENTRY_FIELD, DIGEST_FIELD, "metadata.fingerprint")
-"""Payload fields that a search on a server returns: which entry a passage is of, and what tells
-whether its payload has changed since it was last read.
+"""Payload fields that a search on a server returns: the entry of a passage, and the values that
+show whether its payload has changed since it was last read.
 """
 ATTRIBUTE_FIELD = "metadata.attributes"
 """What scopes ask for: the attributes that the entry with the passage shares with all entries that

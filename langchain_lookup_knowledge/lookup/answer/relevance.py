@@ -191,9 +191,9 @@ def bounded_by_exact_things(
 ) -> RelevanceLevel:
     """Return the level, bounded by the codes, versions, addresses and the like in the query.
 
-    The level is low if one of them is in no passage, because the query asks for that very thing. It
-    is at most medium if one of them is only in other matches. It is at least medium if the first
-    match contains all of them.
+    The level is low if one of these things is in no passage, because the query asks for that very
+    thing. The level is at most medium if one of them is only in other matches. It is at least
+    medium if the first match contains all of them.
 
     A query of nothing but numbers does not say what they count: its level is at most medium unless
     the hints point at the first match, and low if no passage contains any of them.

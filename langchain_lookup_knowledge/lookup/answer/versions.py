@@ -152,7 +152,7 @@ def _replaces(entries: Mapping[str, Entry], new: str, old: str) -> bool:
 
 
 def shown(items: Sequence[Listed], pages: Pages) -> list[Listed]:
-    """Return the hints that are shown themselves, without those that another page represents."""
+    """Return the hints, without those whose entry is represented by another page."""
     return [item for item in items if item["entry_id"] in pages]
 
 

@@ -29,7 +29,7 @@ class _Instruments(NamedTuple):
 
 @cache
 def _instruments() -> _Instruments | None:
-    """Return the instruments, made once in a process; None without OpenTelemetry."""
+    """Return the instruments, made once in a process; None if OpenTelemetry is not installed."""
     try:
         from opentelemetry import metrics  # noqa: PLC0415
     except ImportError:

@@ -1,5 +1,5 @@
 """Files that were read before: a file is opened again only if its size or one of its times changed,
-and parsed again only if its bytes did.
+and parsed again only if its bytes changed.
 """
 
 import hashlib

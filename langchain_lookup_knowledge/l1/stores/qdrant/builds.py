@@ -74,8 +74,8 @@ class Builds:
         return self._aliases().get(self._name)
 
     def is_live(self) -> bool:
-        """Return whether an alias leads to the collection NAME itself; False if the key may not
-        tell.
+        """Return whether an alias leads to the collection NAME itself; False if the key may not see
+        it.
         """
         with suppress(StoreForbiddenError):
             return self._name in self._connection.call(self._aliases).values()

@@ -155,8 +155,8 @@ class QdrantIndex:
         """Do nothing: the server checks its own files."""
 
     def generation(self) -> str | None:
-        """Return the collection that is live under the name of this one; None if it is under its
-        own name, or if the server does not tell.
+        """Return the collection that the alias of this index leads to; None if there is no alias,
+        or if the server does not answer.
         """
         with suppress(StoreError):
             return self.connection.call(self.builds.live)
@@ -276,8 +276,8 @@ class QdrantIndex:
     def _stored(
         self, answers: Sequence[Sequence[Any]], point_ids: Collection[PointId]
     ) -> dict[PointId, Mapping[str, Any]]:
-        """Return the payloads of points that a search found; only those that were not read before,
-        or have changed since, take another request.
+        """Return the payloads of points that a search found; only payloads that were not read
+        before, or have changed since, need another request.
         """
         found = {point.id: point.payload for points in answers for point in points}
 

@@ -18,8 +18,8 @@ LAYOUTS = ("langchain", "llama_index", "mcp_server_qdrant")
 class PayloadKeys:
     """The payload keys of the fields of a candidate, in a collection created elsewhere.
 
-    `metadata` is the key of the mapping that holds the others except `content`; "" if they are on
-    the top level. The content may be a JSON object whose `text` is the actual content. `root` is
+    `metadata` is the key of the mapping that holds the fields other than `content`; "" if they are
+    on the top level. The content may be a JSON object whose `text` is the actual content. `root` is
     the prefix to remove from the paths; None if it is not known yet.
     """
 

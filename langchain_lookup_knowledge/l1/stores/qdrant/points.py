@@ -135,7 +135,7 @@ def server_filter(conditions: PayloadFilter) -> Any:
 
 
 def any_of(field: str, values: Sequence[str]) -> Any:
-    """Return the condition that a payload field has one of some values."""
+    """Return the condition that a payload field has at least one of these values."""
     from qdrant_client import models  # noqa: PLC0415
 
     return models.FieldCondition(key=field, match=models.MatchAny(any=list(values)))
