@@ -1,7 +1,8 @@
 """The table of invocations, and the numbered migrations that bring an older table up to date.
 
-A new database gets the table as it is defined here, an older one the migrations that it lacks. To
-change the table, change its definition and append to `MIGRATIONS`; never edit a released migration.
+A new database gets the table as it is defined here; an older one gets the migrations that it lacks.
+To change the table, change its definition and append to `MIGRATIONS`; never edit a released
+migration.
 """
 
 import logging
