@@ -280,7 +280,7 @@ class EntryReader:
 
     def entry(self, source: str, *, scope: Scope | Mapping[str, str] = ()) -> Entry:
         """Return the entry of a match's `source`. A place as cited by a lookup, with lines and a
-        heading, is accepted too.
+        heading, is accepted too, and so is a title that only one entry has.
 
         Raises:
             EntryNotFoundError: there is no such entry; the message lists the most similar sources.
@@ -289,7 +289,10 @@ class EntryReader:
         written = one_line(source)
         found = entries.get(written) or entries.get(cited(written).source)
         if found is None:
-            raise unknown_entry(written, list(entries))
+            titled = [e for e in entries.values() if e.title.casefold() == written.casefold()]
+            if len(titled) != 1:
+                raise unknown_entry(written, list(entries))
+            found = titled[0]
         return found
 
     def section(
@@ -308,9 +311,9 @@ class EntryReader:
             EntryNotFoundError: there is no such entry, section or line.
         """
         entry = self.entry(source, scope=scope)
-        written = one_line(source)
-        if heading is None and lines is None and written != entry.entry_id:
-            _, lines, heading = cited(written)
+        place = cited(one_line(source))
+        if heading is None and lines is None and place.source == entry.entry_id:
+            _, lines, heading = place
         return part_of(entry, heading=heading, lines=lines)
 
     def related(

@@ -16,7 +16,7 @@ from langchain_lookup_knowledge.types import (
 NOT_SEARCHED: dict[Status, str] = {"refused": "Not answered", "invalid_query": "Not searched"}
 """What is shown for a lookup that made no search, by its status."""
 _ONE = {"keywords": "keyword", "entities": "entity"}
-_HOLDS = {"text": "its text has", "metadata": "its title, keywords or entities have"}
+_HOLDS = {"text": "its text has", "metadata": "its title or frontmatter has"}
 _DECLARED = ("title", "keywords", "entities")
 
 
@@ -116,7 +116,8 @@ def trust_of(result: LookupResult) -> str:
     if not result["matches"]:
         reason = l1["reason"]
         because = f": {reason}" if reason and not missing and l1["status"] != "disabled" else ""
-        return f"Nothing found{because}.{failed}"
+        off = f" Vector search is off ({reason})." if l1["status"] == "disabled" else failed
+        return f"Nothing found{because}.{off}"
     count = counted(len(result["matches"]), "match", "matches")
     doubt = " The answer may not be in this folder." if relevance["level"] == "low" else ""
     return f"{count}, relevance {relevance['level']} ({relevance['reason']}).{doubt}{failed}"
