@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import qdrant_edge
 
 SMALL_SHARD = 1_000
-"""Passages up to which a shard has no payload indexes, which take 7 MB and 15 ms each."""
+"""Maximum passages of a shard without payload indexes; each index takes 7 MB and 15 ms."""
 _FILTERED_FIELDS = (CATEGORY_FIELD, ATTRIBUTE_FIELD, FILTER_FIELD)
 _PASSAGES = "metadata.passages"
 

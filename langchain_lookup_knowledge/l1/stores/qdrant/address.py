@@ -64,8 +64,8 @@ class Address:
         return parts.scheme != "https" and parts.hostname not in LOOPBACK
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of `QdrantIndex` that this address was made from, without those
-        that are as by default.
+        """Return the arguments of `QdrantIndex` that this address was made from, except those with
+        their default value.
         """
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         defaults = {field.name: field.default for field in fields(self)}
