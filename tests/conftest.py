@@ -49,12 +49,19 @@ VPN = (
 FILES = {"billing/refunds.md": REFUNDS, "hr/leave.md": LEAVE, "it/vpn.md": VPN}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Hypothesis try 25 examples a test; `--hypothesis-profile default` tries 100."""
-    if not config.getoption("--hypothesis-profile"):
-        from hypothesis import settings
+    """Let Hypothesis try 25 examples a test, and 100 with `--hypothesis-profile thorough`; how long
+    one takes does not matter.
+    """
+    from hypothesis import HealthCheck, settings
 
-        settings.register_profile("quick", max_examples=25)
+    for name, examples in (("thorough", 100), ("quick", 25)):
+        checks = [HealthCheck.too_slow]
+        settings.register_profile(
+            name, max_examples=examples, deadline=None, suppress_health_check=checks
+        )
+    if not config.getoption("--hypothesis-profile"):
         settings.load_profile("quick")
 
 
