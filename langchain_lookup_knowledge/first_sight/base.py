@@ -25,7 +25,7 @@ INTERNAL = frozenset(
         "selection",
     }
 )
-"""Members of a knowledge base that other parts of this package use, and completion leaves out."""
+"""Members of a knowledge base that other parts of this package use; completion omits them."""
 
 
 class _Entry(Protocol):
@@ -92,7 +92,7 @@ class FirstSight:
         return Answer(result)
 
     def __dir__(self) -> Iterable[str]:
-        """List what users need."""
+        """List the members that users need."""
         return [name for name in super().__dir__() if name not in INTERNAL]
 
 

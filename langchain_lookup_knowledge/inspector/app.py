@@ -181,7 +181,7 @@ class Inspector:
 
         `groups` holds the proven gaps, the most certain first, and `doubtful` the queries whose
         answers claim low relevance, but may be right. `never` holds the entries that no lookup
-        found; it is None without a knowledge base.
+        found; it is None if there is no knowledge base.
         """
         never, kb = None, self._today.kb()
         if kb is not None:
@@ -294,8 +294,8 @@ class Inspector:
         return [*index, *format_changes(changed)]
 
     def health(self) -> Health | None:
-        """Return the health of the knowledge base, which is opened for it, read-only, unless it is
-        open; None without one. After a failure, it is opened again only after a pause.
+        """Return the health of the knowledge base; None if there is none. A knowledge base that is
+        not open yet is opened read-only; after a failure, only after a pause.
 
         Raises:
             LookupKnowledgeError: it cannot be opened.

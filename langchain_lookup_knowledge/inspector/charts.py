@@ -15,7 +15,7 @@ FILLS = ("solid", "stripes", "dots", "cross", "rows", "empty")
 The first is a solid fill, the last only an outline; the others are patterns named by the class.
 """
 LAYER_FILLS = {"reranker": "cross", "meaning": "solid", "words": "stripes", "hints": "dots"}
-"""The fill of what each layer gave to a score."""
+"""The fill for the share of a score that each layer gave."""
 
 
 def _tag(name: str, *children: str | Markup, **attributes: object) -> Markup:

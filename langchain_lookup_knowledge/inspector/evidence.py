@@ -24,7 +24,7 @@ from langchain_lookup_knowledge.text.tokens import is_spaceless
 from langchain_lookup_knowledge.text.wording import line_range
 
 MAX_CHANGED_CHARS = 900
-"""Maximum characters shown of lines that changed since."""
+"""Maximum characters shown of lines that have changed since the lookup."""
 OPENERS = {"vscode": "vscode://file", "file": "file://"}
 """The beginnings of links that open a file, by their names."""
 _STARTS = re.compile(r"(?<=[\s，、；。！？])(?=\S)|^")
@@ -178,7 +178,9 @@ def _window(text: str, chars: int, digest: str) -> str | None:
 
 
 def with_marks(text: str, words: Collection[str], declared: Sequence[str]) -> Markup:
-    """Return a text with the words of the query and the declared terms marked, each in its way."""
+    """Return a text with the words of the query and the declared terms marked in two different
+    ways.
+    """
     marked = Markup("")
     last = 0
     for start, end, kind in _spans(text, words, declared):

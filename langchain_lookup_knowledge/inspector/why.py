@@ -43,7 +43,9 @@ def answer_sentence(invocation: Invocation, details: Mapping[str, Any]) -> Marku
 
 
 def vector_search_note(details: Mapping[str, Any]) -> Markup | None:
-    """Return what hindered vector search, if there is an answer; else the answer says it."""
+    """Return what hindered vector search; None if nothing did, or if there are no matches: then
+    `answer_sentence` says it.
+    """
     l1 = details["l1"]
     if not details["matches"] or l1["status"] == "disabled" or not l1["reason"]:
         return None

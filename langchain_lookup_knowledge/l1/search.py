@@ -84,7 +84,7 @@ class L1Search:
         "disabled" or "unavailable".
         """
         if self.index is None:
-            return l1_report("disabled", "this knowledge base has no vector index (index=None)")
+            return l1_report("disabled", "there is no vector index by choice: index=None, --no-l1")
         breaker = self.breaker.within(timeout)
         if not breaker.allow_request():
             return self._noted(l1_report("unavailable", breaker.refusal()))

@@ -271,7 +271,9 @@ class Nodes:
         query: dict[str, str],
         added: Sequence[str],
     ) -> list[FoundEntry]:
-        """Return the entries of the answer, best first: one of each page, with its metadata."""
+        """Return the entries of the answer, best first: one version of each page, with its
+        metadata.
+        """
         hints, candidates = state["hints"], state["candidates"]
         entries = knowledge.entries
         described, by_words = ([], []) if candidates else self._without_l1(state, knowledge)

@@ -265,7 +265,9 @@ def _as_in_the_note(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _shared_folder(sources: Iterable[Any]) -> str:
-    """Return the common folder of all absolute sources, with a final `/`; empty without one."""
+    """Return the common folder of all absolute sources, with a final `/`; empty if it does not
+    exist.
+    """
     written = (str(source) for source in sources if isinstance(source, str | os.PathLike))
     folders = [source.rpartition("/")[0] for source in written if source.startswith("/")]
     return os.path.commonpath(folders) + "/" if any(folders) else ""

@@ -196,7 +196,7 @@ class Rules:
         return None
 
     def _gitignore(self, parts: tuple[str, ...]) -> _Patterns | None:
-        """Return the patterns of the `.gitignore` in a folder; None without one."""
+        """Return the patterns of the `.gitignore` in a folder; None if there is no such file."""
         if parts not in self._ignored:
             self._ignored[parts] = self._read_gitignore(parts)
         return self._ignored[parts]

@@ -202,7 +202,7 @@ class History:
         """Return what the newest selected lookups asked and how they went, newest first.
 
         Each has `id`, `short_query` (cut to `SHOWN_CHARS`), `moment` (its time as text), `status`,
-        `l1_status` and `level`. In SQLite, an index alone is read.
+        `l1_status` and `level`. In SQLite, only an index is read.
         """
         names = ("id", "short_query", "moment", "status", "l1_status", "level")
         facts = self._facts(selection, "created_at", *names, materialized=False).c

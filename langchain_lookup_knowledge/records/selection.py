@@ -23,7 +23,7 @@ SHOWN_CHARS = 300
 """Maximum characters of a query in a list of lookups."""
 _COLUMNS = tool_invocation.c
 UNANSWERED = "unanswered"
-"""A status to select by: every one but "ok" and "degraded"."""
+"""A status to select by: any status except "ok" and "degraded"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Selection:
 
     None or "" means any value. The query must contain `text`; ASCII letters match in any case.
     `status` may be "unanswered": neither "ok" nor "degraded". `filtered`: "fired" (a category
-    filter was chosen), "kept" or "relaxed". `slow`: the least milliseconds. `judged`: "right" or
-    "wrong", by feedback.
+    filter was chosen), "kept" or "relaxed". `slow`: the minimum duration in milliseconds. `judged`:
+    "right" or "wrong", by feedback.
     """
 
     since: date | None = None
@@ -210,10 +210,10 @@ class Overview(TypedDict):
     """Counts of lookups.
 
     `time`: for each unit of time, counts by layer and by status. `latency`: median and 95th
-    percentile in milliseconds, empty without lookups. `claims`: for each unit of time, counts by
-    relevance level. `filter`: how often a filter was used (`fired`), and then dropped (`relaxed`)
-    or `kept`. `feedback`: how many answers people called `right` and `wrong`. `undated`: lookups
-    without a readable time, which no other count includes.
+    percentile in milliseconds, empty if there are no lookups. `claims`: for each unit of time,
+    counts by relevance level. `filter`: how often a filter was used (`fired`), and then dropped
+    (`relaxed`) or `kept`. `feedback`: how many answers people called `right` and `wrong`.
+    `undated`: lookups without a readable time, which no other count includes.
     """
 
     unit: str

@@ -1,7 +1,8 @@
 """The table of invocations, and the numbered migrations that bring an older table up to date.
 
-A new database gets the table as it is defined here, an older one the migrations that it lacks. To
-change the table, change its definition and append to `MIGRATIONS`; never edit a released migration.
+A new database gets the table as it is defined here; an older one gets the migrations that it lacks.
+To change the table, change its definition and append to `MIGRATIONS`; never edit a released
+migration.
 """
 
 import logging
@@ -97,8 +98,8 @@ facts_index = sa.Index(
     _columns["query"],
     _columns["id"],
 ).ddl_if(dialect="sqlite")
-"""An index with all columns of an overview, and those that a search of queries and the gaps need,
-so that SQLite need not read the details.
+"""An index with all columns that an overview, a search of queries and the page of gaps need, so
+that SQLite need not read the details.
 
 PostgreSQL cannot use index-only scans for expressions, so it does not get this index.
 """
@@ -185,7 +186,7 @@ def _add_first_columns(connection: sa.Connection) -> list[str]:
 
 def _index_facts(connection: sa.Connection) -> list[str]:
     """Replace SQLite's earlier indexes of counted details: the first failed on invalid JSON, and
-    the second had no queries.
+    the second did not contain the queries.
     """
     if connection.dialect.name != "sqlite":
         return []
@@ -255,8 +256,8 @@ def check_schema(connection: sa.Connection) -> None:
     """Check that our SQLite tables are plain tables, so that no statement runs code from the file.
 
     Raises:
-        RecordError: one of them is a view or a virtual table, or has a trigger, a generated column
-            or an index on an expression that this package does not define.
+        RecordError: one of the tables is a view or a virtual table, or has a trigger, a generated
+            column or an index on an expression that this package does not define.
     """
     if connection.dialect.name != "sqlite":
         return

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import qdrant_edge
 
 SMALL_SHARD = 1_000
-"""Passages up to which a shard has no payload indexes, which take 7 MB and 15 ms each."""
+"""Maximum passages of a shard without payload indexes; each index takes 7 MB and 15 ms."""
 _FILTERED_FIELDS = (CATEGORY_FIELD, ATTRIBUTE_FIELD, FILTER_FIELD)
 _PASSAGES = "metadata.passages"
 
@@ -34,7 +34,13 @@ def create(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":
 
     path.mkdir(parents=True)
     config = edge.EdgeConfig(
-        vectors={"dense": edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine)},
+        # cold: by default, each opening fills 32 MB of memory, however few vectors there are;
+        # what is searched was read before, to be verified
+        vectors={
+            "dense": edge.EdgeVectorParams(
+                size=dimensions, distance=edge.Distance.Cosine, memory=edge.Memory.Cold
+            )
+        },
         sparse_vectors={
             name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf) for name in SPARSE_VECTORS
         },
