@@ -28,7 +28,7 @@ from langchain_lookup_knowledge.knowledge import Knowledge
 from langchain_lookup_knowledge.lookup.signals.tracing import brief, trace_policy, traced_by
 
 SECRET = "lsv2_sk_SECRET"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Collector(ThreadingHTTPServer):
