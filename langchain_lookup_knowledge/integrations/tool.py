@@ -35,7 +35,7 @@ CATEGORIES, CATEGORY_CHARS = 20, 60
 """Maximum number of categories, and maximum length of one, in the description."""
 _RESULT = "result"
 _STREAM = "__pregel_stream"
-"""Key of the configuration that LangGraph gives to the nodes of a graph whose subgraphs stream."""
+"""Key that LangGraph adds to the configuration of nodes if the events of subgraphs are streamed."""
 
 
 class LookupKnowledgeInput(BaseModel):

@@ -1,4 +1,6 @@
-"""Lookups that end before their last step: cancelled in a node or between two, or not read on."""
+"""Lookups that end before their last step: cancelled in a node or between two nodes, or because
+their stream is not read to the end.
+"""
 
 import asyncio
 import logging
@@ -79,7 +81,7 @@ class LookupRun:
 
 
 def note(state: Any, config: "RunnableConfig", *, is_recorded: bool = False) -> None:
-    """Note how far the run is that a node belongs to; see `LookupRun.note`."""
+    """Note how far the run of a node has come; see `LookupRun.note`."""
     run = (config.get("configurable") or {}).get(_RUN)
     if isinstance(run, LookupRun):
         run.note(state, config, is_recorded=is_recorded)

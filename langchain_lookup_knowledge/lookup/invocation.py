@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_lookup_knowledge.l1.fusion import RARE
 from langchain_lookup_knowledge.l1.requests import l1_report
-from langchain_lookup_knowledge.lookup.filters import choose_filter
+from langchain_lookup_knowledge.lookup.filters import no_filter
 from langchain_lookup_knowledge.lookup.recording import caller, milliseconds
 from langchain_lookup_knowledge.lookup.state import LookupState, no_hints, refused
 from langchain_lookup_knowledge.text.storable import storable
@@ -102,7 +102,7 @@ def cancelled(
         "scope": None,
         "filters": None,
         "hints": no_hints(),
-        "filter": choose_filter(no_hints(), options.filter_mode),
+        "filter": no_filter(),
         "candidates": [],
         "terms": {},
         **refused("the lookup was cancelled"),
@@ -125,15 +125,16 @@ def passage_digest(text: str) -> str:
 
 def _evidence(state: LookupState) -> list[dict[str, Any]]:
     """Return the matches without their texts: where each is, which words matched, and what it owes
-    to meaning, words and hints.
+    to meaning, words and hints, or to the reranker.
     """
     candidates = {candidate["entry_id"]: candidate for candidate in state["candidates"]}
     names = ("entry_id", "title", "heading", "lines", "score", "similarity", "layers", "matched")
     evidence = _trimmed(state["matches"], *names)
     for kept, match in zip(evidence, state["matches"], strict=True):
         kept["passages"] = _places(match)
-        if not state["l1"].get("reranked") and candidates:
-            kept["shares"] = _shares(match, candidates.get(match["entry_id"]))
+        if candidates:
+            reranked = bool(state["l1"].get("reranked"))
+            kept["shares"] = _shares(match, candidates.get(match["entry_id"]), reranked=reranked)
     return evidence
 
 
@@ -155,8 +156,9 @@ def _places(match: Match) -> list[dict[str, Any]]:
     return places
 
 
-def _shares(match: Match, candidate: Candidate | None) -> dict[str, float]:
-    """Return the parts of a score that meaning, words and hints gave; their sum is the score.
+def _shares(match: Match, candidate: Candidate | None, *, reranked: bool) -> dict[str, float]:
+    """Return the parts of a score that meaning, words and hints gave; their sum is the score. What
+    a reranker gave takes the place of meaning and words.
 
     A match without hints that took another place has the score of that place.
     """
@@ -164,6 +166,8 @@ def _shares(match: Match, candidate: Candidate | None) -> dict[str, float]:
     found = min(score, candidate["score"]) if candidate else 0.0
     if candidate and "L0" not in match["layers"]:
         found = score
+    if reranked:
+        return {"reranker": round(found, 4), "hints": round(score - found, 4)}
     by_meaning = candidate.get("meaning", 0.0) / (candidate["score"] or 1.0) if candidate else 0.0
     parts = {
         "meaning": found * by_meaning,

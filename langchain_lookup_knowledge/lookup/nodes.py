@@ -22,7 +22,7 @@ from langchain_lookup_knowledge.lookup.answer.relevance import (
     missing_words,
 )
 from langchain_lookup_knowledge.lookup.caller_scope import caller_scope
-from langchain_lookup_knowledge.lookup.filters import choose_filter
+from langchain_lookup_knowledge.lookup.filters import choose_filter, no_filter
 from langchain_lookup_knowledge.lookup.invocation import cancelled, invocation, invocation_id
 from langchain_lookup_knowledge.lookup.recording import UNRECORDED, keep, milliseconds
 from langchain_lookup_knowledge.lookup.signals.metrics import count, is_metered
@@ -147,6 +147,8 @@ class Nodes:
 
     @_timed
     def choose_filter(self, state: LookupState) -> LookupState:
+        if state["l1"]["status"] == "skipped":  # refused, or the query cannot be used
+            return {"filter": no_filter()}
         update: LookupState = {"filter": choose_filter(state["hints"], self.options.filter_mode)}
         if state["l1"]["status"] == "ok":
             available = self._l1_availability()
@@ -270,7 +272,9 @@ class Nodes:
         query: dict[str, str],
         added: Sequence[str],
     ) -> list[FoundEntry]:
-        """Return the entries of the answer, best first: one of each page, with its metadata."""
+        """Return the entries of the answer, best first: one version of each page, with its
+        metadata.
+        """
         hints, candidates = state["hints"], state["candidates"]
         entries = knowledge.entries
         described, by_words = ([], []) if candidates else self._without_l1(state, knowledge)

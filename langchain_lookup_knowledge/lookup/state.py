@@ -73,7 +73,7 @@ def scope_of(state: LookupState) -> Scope:
 
 def joins_of(state: LookupState) -> list[GlossaryJoin]:
     """Return the words of the query that have other forms: in the glossary, or as a code that a
-    keyword writes with other separators, such as `E-4711` for `E4711`.
+    keyword spells with other separators: the keyword `E-4711` for `E4711` in the query.
     """
     joins = state["hints"].get("glossary", [])
     for term in state["hints"]["terms"]:

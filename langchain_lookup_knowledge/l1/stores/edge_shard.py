@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import qdrant_edge
 
 SMALL_SHARD = 1_000
-"""Passages up to which a shard has no payload indexes, which take 7 MB and 15 ms each."""
+"""Maximum passages of a shard without payload indexes; each index takes 7 MB and 15 ms."""
 LARGE_SHARD = 20_000
 """Passages from which on the index of words is kept on disk. Until then it is made at each load, in
 about 15 µs a passage.
@@ -42,7 +42,13 @@ def _config(dimensions: int) -> "qdrant_edge.EdgeConfig":
 
     kilobytes = max(1, LARGE_SHARD * dimensions * 4 // 1024)  # 0 would turn it off
     return edge.EdgeConfig(
-        vectors={"dense": edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine)},
+        # cold: by default, each opening fills 32 MB of memory, however few vectors there are;
+        # what is searched was read before, to be verified
+        vectors={
+            "dense": edge.EdgeVectorParams(
+                size=dimensions, distance=edge.Distance.Cosine, memory=edge.Memory.Cold
+            )
+        },
         sparse_vectors={
             name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf) for name in SPARSE_VECTORS
         },

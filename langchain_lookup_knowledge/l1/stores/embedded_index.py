@@ -72,7 +72,7 @@ class _OpenShard(NamedTuple):
     payloads: KeptPayloads
     indexed: bool
     filters: "dict[tuple[tuple[str, tuple[str, ...]], ...], qdrant_edge.Filter]"
-    """At most `MAX_FILTERS`, of an index without payload indexes."""
+    """Filters converted to passage ids: at most `MAX_FILTERS`, and only without payload indexes."""
 
     @classmethod
     def of(cls, generation: Path, shard: "qdrant_edge.EdgeShard") -> "_OpenShard":

@@ -39,7 +39,7 @@ class Collector(ThreadingHTTPServer):
     def __init__(self):
         self.bodies = []
         super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self):
