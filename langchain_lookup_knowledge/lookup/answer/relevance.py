@@ -37,7 +37,7 @@ Feature = Literal["agreement", "named", "absent", "hinted", "lead", "above_other
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 FITTED_FILE = "relevance.json"
 """File in the data folder with the model fitted to a knowledge base."""
-HIGH, MEDIUM = 0.87, 0.6
+HIGH, MEDIUM = 0.88, 0.6
 """Minimum probability of a right first match for high and for medium relevance."""
 MAX_WEIGHT = 1000
 """Maximum absolute weight of a fitted model; the weights of real models are below 100."""
@@ -45,6 +45,8 @@ NAME_LEAD, NAME_ABSENT = 0.1, 0.5
 """Minimum lead, and maximum share of absent terms, of a match that is medium by the names that it
 holds: of 13 such matches of the Chinese benchmark, all are right.
 """
+MANY_ENTRIES = 1000
+"""Number of entries in which a missing word tells most."""
 MAX_NAMED = 3
 """Maximum words that are named as missing from all passages."""
 MAX_NAME = 40
@@ -77,15 +79,15 @@ class RelevanceModel:
 
 
 BUNDLED = RelevanceModel(
-    -3.26,
+    -3.41,
     {
-        "agreement": 3.8,
-        "named": 1.04,
-        "absent": -0.83,
-        "hinted": 1.24,
-        "lead": 2.02,
-        "above_others": 8.25,
-        "no_similarity": 2.3,
+        "agreement": 3.96,
+        "named": 1.06,
+        "absent": -0.74,
+        "hinted": 1.26,
+        "lead": 2.11,
+        "above_others": 8.1,
+        "no_similarity": 2.66,
     },
 )
 """Fitted to 468 questions about eight knowledge bases with the default embedding model
@@ -114,7 +116,8 @@ def features(
     - `named`: the share of the query's terms, weighted by rarity, that the title of the match and
     the heading of its best passage contain;
     - `absent`: the share of the query's terms that are in no passage, times the logarithm of the
-    number of entries, because a word is missing from a small knowledge base by chance;
+    number of entries, because a word is missing from a small knowledge base by chance; if words
+    alone found the match, as if there were at least `MANY_ENTRIES`;
     - `hinted`: 1 if the hints point at the match, else 0;
     - `lead`: the score of the match minus that of the third match, divided by its own, 0 to 1;
     - `above_others`: the best cosine of the match minus the mean of the other candidates' best
@@ -133,6 +136,8 @@ def features(
         for one in candidates
         if one["entry_id"] != first.entry_id and one["similarity"] is not None
     ]
+    if first.similarity is None:
+        entries = max(entries, MANY_ENTRIES)
     is_compared = first.similarity is not None and others
     return {
         "agreement": min(1.0, first.score),

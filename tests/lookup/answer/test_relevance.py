@@ -12,6 +12,7 @@ from langchain_lookup_knowledge.lookup.answer.relevance import (
     BUNDLED,
     FEATURES,
     HIGH,
+    MANY_ENTRIES,
     MAX_NAME,
     MAX_NAMED,
     MEDIUM,
@@ -220,6 +221,8 @@ def test_a_missing_term_tells_nothing_of_a_single_entry_and_more_the_more_entrie
 
     assert absent(0) == absent(1) == 0.0
     assert absent(10) < absent(1000)
+    by_words = features([first(None)], [], ["fee"], {"fee": 0}, 1)
+    assert by_words["absent"] == pytest.approx(math.log(MANY_ENTRIES))
 
 
 def test_the_features_of_an_only_match_and_of_a_query_without_words():
