@@ -4,8 +4,8 @@ one, in turn.
 `python benchmarks/relevance.py EVAL [SET ...] [--data-dir DIR] [--json FILE]`
 
 EVAL holds a folder for each set, as in `evidence.py`; questions without an answer take part. The
-sets of `benchmarks/claims` always take part: ordinary questions about the sample handbook, the docs
-of this package, and two folders of twelve pages. Prints for EVAL and for these sets the area under
+sets of `benchmarks/claims` always take part: ordinary questions about the sample handbook and
+about two folders of twelve pages. Prints for EVAL and for these sets the area under
 the ROC curve and how often first matches of each level are right (and show the evidence), and the
 weights fitted to all sets, to put into `BUNDLED` and `UNFITTED` (without cosines) of
 `lookup/answer/relevance.py`. The same for the weights that are there now, which were fitted to
@@ -40,7 +40,7 @@ from langchain_lookup_knowledge.lookup.answer.relevance import (
 
 ROOT = Path(__file__).parent.parent
 CLAIMS = ROOT / "benchmarks" / "claims"
-FOLDERS = {"docs": ROOT / "docs", "handbook": ROOT / "notebooks" / "handbook"}
+FOLDERS = {"handbook": ROOT / "notebooks" / "handbook"}
 """Folders of the sets of `CLAIMS` that have no `kb` of their own."""
 MORE = {"handbook": ROOT / "notebooks" / "handbook_questions.jsonl"}
 """Further questions about them."""
