@@ -96,8 +96,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use, because importing LangGraph and SQLAlchemy needs more
-    than a second.
+    """Import a public name at its first use, because importing LangGraph and SQLAlchemy takes over
+    a second.
     """
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -40,8 +40,8 @@ _SIGNATURES = "signatures"
 MAX_SIGNATURES = 20
 """Maximum number of signatures of the same settings, one per user of a shared data folder."""
 _ORIGIN = "origin"
-"""A file in a data folder in the user's cache. It holds a hash of the read-only folder that was
-copied there.
+"""Name of a file in a data folder in the user's cache. The file holds a hash of the read-only
+folder that was copied there.
 """
 
 
@@ -81,7 +81,7 @@ def find_data_folder(
 
 
 def _is_used(usual: Path, fallback: Path) -> bool:
-    """Return whether the usual data folder is in use, rather than the one in the cache."""
+    """Return whether the data folder in its usual place is used, and not the one in the cache."""
     return usual.is_dir() and (os.access(usual, os.W_OK) or not fallback.is_dir())
 
 

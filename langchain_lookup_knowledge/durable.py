@@ -134,7 +134,7 @@ def read_bytes(path: Path, limit: int = SMALL_FILE, *, links: int = 1) -> bytes:
 
 
 def read_json(path: Path, limit: int = SMALL_FILE, *, links: int = 1) -> Any:
-    """Return the value in a JSON file, read as by `read_bytes`.
+    """Return the value in a JSON file; `read_bytes` reads the file.
 
     Raises:
         ValueError: the file does not hold JSON, or its values are nested too deeply.

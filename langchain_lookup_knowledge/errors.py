@@ -77,7 +77,7 @@ class StoreForbiddenError(StoreError):
 
 
 class StoreLimitError(StoreError):
-    """A request exceeds a limit of the server of the vector index, such as one of strict mode."""
+    """A request exceeds a limit, such as one of strict mode, of the server of the vector index."""
 
 
 class StoreUnreachableError(StoreError):

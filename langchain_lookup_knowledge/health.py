@@ -45,17 +45,17 @@ class SyncHealth(L1Health, IndexHealth):
 class Health(SyncHealth):
     """The state of a knowledge base.
 
-    `kept_entries`: "used" if the folder was opened with the entries that were read last, as they
-    are kept in the data folder; "none" if none were kept; otherwise why they were not
-    used, or cannot be written.
+    `kept_entries`: "used" if the folder was opened with the entries that an earlier reading kept in
+    the data folder; "none" if none were kept; otherwise why they were not used, or cannot be
+    written.
     """
 
     kept_entries: str
 
 
 def is_answering(health: Health) -> bool:
-    """Return whether vector search and the index do their part in lookups, as far as the last
-    lookups and syncs tell; otherwise L0 answers, or an index that is behind its folder.
+    """Return whether vector search and the index work, judging by the last lookups and syncs. If
+    they do not, L0 answers, or an index that is behind its folder.
     """
     return health["l1"] in ("untried", "ok", "disabled") and health["index"] in (
         "current",

@@ -76,7 +76,7 @@ class Knowledge:
     conditions: Conditions = ()
     """The conditions of a caller's filters; all entries of this snapshot meet them."""
     visible: Container[str] | None = None
-    """The ids of the entries that the caller may see, regardless of filters; None if these are
+    """The ids of the entries that the caller may see, regardless of filters; None means the ids in
     `entries`.
     """
 
@@ -228,7 +228,8 @@ class EntryReader:
     """Read access for a host: hints, entries, parts of entries, and related entries.
 
     Each method takes the `scope` of a caller and ignores the entries outside it. If there are
-    `scope_fields`, `scope` is required; a ScopeError is raised if it lacks a value for one of them.
+    `scope_fields`, `scope` is required; a ScopeError is raised if the scope lacks a value for one
+    of these fields.
     """
 
     l1: L1Search
@@ -260,7 +261,7 @@ class EntryReader:
         snippet.
 
         The list is empty if the entry has changed since, or is not in the scope. For an entry that
-        only L0 found, it has the first passages.
+        only L0 found, the list holds its first passages.
         """
         entry = self.seen_by(scope).entries.get(match["entry_id"])
         passages = indexing.passages(entry, self.l1.embedding) if entry else []
@@ -279,7 +280,7 @@ class EntryReader:
 
     def entry(self, source: str, *, scope: Scope | Mapping[str, str] = ()) -> Entry:
         """Return the entry of a match's `source`. A place as cited by a lookup, with lines and a
-        heading, is accepted too.
+        heading, is accepted too, and so is a title that only one entry has.
 
         Raises:
             EntryNotFoundError: there is no such entry; the message lists the most similar sources.
@@ -288,7 +289,10 @@ class EntryReader:
         written = one_line(source)
         found = entries.get(written) or entries.get(cited(written).source)
         if found is None:
-            raise unknown_entry(written, list(entries))
+            titled = [e for e in entries.values() if e.title.casefold() == written.casefold()]
+            if len(titled) != 1:
+                raise unknown_entry(written, list(entries))
+            found = titled[0]
         return found
 
     def section(
@@ -300,16 +304,16 @@ class EntryReader:
         scope: Scope | Mapping[str, str] = (),
     ) -> Part:
         """Return a part of an entry: the section of `heading` with its subsections, the `lines`
-        (first and last) of the file, or the whole entry. Without both, the lines or the heading of
-        a place as cited by a lookup are used.
+        (first and last) of the file, or the whole entry. If neither is given, and `source` is a
+        place as cited by a lookup, its lines or its heading are used.
 
         Raises:
             EntryNotFoundError: there is no such entry, section or line.
         """
         entry = self.entry(source, scope=scope)
-        written = one_line(source)
-        if heading is None and lines is None and written != entry.entry_id:
-            _, lines, heading = cited(written)
+        place = cited(one_line(source))
+        if heading is None and lines is None and place.source == entry.entry_id:
+            _, lines, heading = place
         return part_of(entry, heading=heading, lines=lines)
 
     def related(

@@ -355,7 +355,7 @@ class KnowledgeBase(FirstSight, EntryReader):
         give_in_folder(self.data_folder, invocation_id, right=right, note=note)
 
     def on_close(self, call: Callable[[], None]) -> None:
-        """Register a function that `close` also calls, as for a graph's default recorder."""
+        """Register a function that `close` also calls, for example to close a default recorder."""
         self._closing.append(call)
 
     def close(self) -> None:

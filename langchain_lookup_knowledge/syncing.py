@@ -1,4 +1,6 @@
-"""Updating an index to match the entries, also in the background, and following other writers."""
+"""Updating an index to match the entries, in the foreground or background, and following other
+writers.
+"""
 
 import logging
 import threading
@@ -36,12 +38,14 @@ MULTILINGUAL_ADVICE = (
     'embedding="multilingual"'
 )
 LEAST_NAMED = 0.1
-"""Minimum share of the entries in languages that the model does not know, of a language that is
-named.
+"""A language is named if it has at least this share of the entries in languages that the model does
+not know.
 """
 
 LANGUAGE_SAMPLE = 24
-"""Number of entries whose languages tell the language of a short query."""
+"""Maximum entries that are examined to find the language of most entries, which is assumed for a
+short query.
+"""
 PROBLEM_SAMPLE = 200
 """Number of entries whose languages `problems` reports."""
 FOLLOW_SECONDS = 1.0
@@ -123,7 +127,7 @@ class Syncing:
             self.state.language = next(iter(languages.languages(texts)), languages.ENGLISH)
 
     def _sample(self, most: int) -> list[str]:
-        """Return the texts of at most this many entries, evenly spaced."""
+        """Return the texts of at most `most` entries, evenly spaced."""
         entries = list(self.knowledge.entries.values())
         return [entry.text for entry in entries[:: max(1, -(-len(entries) // most))]]
 
@@ -298,8 +302,9 @@ class Syncing:
     def problems(self) -> list[Problem]:
         """Return the problems of the index that are known without asking a server.
 
-        They are the failure of the last sync, each entry with a passage that has no usable vector,
-        and languages of half of the entries or more that the model does not know.
+        They are the failure of the last sync, the entries with a passage that has no usable vector,
+        and, if half of the entries or more are in languages that the model does not know, these
+        languages.
         """
         failure = self.state.failure
         behind = [Problem(".", None, f"the index is behind the folder: {failure}")]
@@ -318,8 +323,8 @@ class Syncing:
         return _without_vector(unembedded or ())
 
     def unknown_languages(self, *, half: bool) -> Iterator[Problem]:
-        """Report the languages of entries that the model does not know, if these are half of the
-        entries or more, or if they are fewer.
+        """Report the languages of entries that the model does not know. With `half`, report them
+        only if at least half of the entries are in such languages; without it, only if fewer are.
         """
         if self.l1.index is None or not embeddings.is_english(self.l1.embedding):
             return

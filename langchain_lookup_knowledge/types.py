@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, Protocol
 from typing_extensions import TypedDict
 
 TOOL_NAME = "lookup_knowledge"
-"""The default name of the tool, of the graph, and of the tool in the records."""
+"""The default name of the tool and the graph, and the default `tool_name` of a record."""
 READ_TOOL_NAME = "read_knowledge"
 """The default name of the tool that reads an entry."""
 FilterMode = Literal["guarded", "strict", "off"]
@@ -17,7 +17,7 @@ Status = Literal["ok", "degraded", "no_match", "invalid_query", "refused"]
 RecordedStatus = Literal[Status, "cancelled"]
 """The status of a record: "cancelled" is a lookup that was stopped before it had an answer."""
 RetrievalLayer = Literal["L0", "L1", "L0+L1", "none"]
-FilterReason = Literal["single_domain", "no_domain", "several_domains", "off"]
+FilterReason = Literal["single_domain", "no_domain", "several_domains", "off", "skipped"]
 L1Status = Literal[
     "ok", "empty", "below_threshold", "failed", "timeout", "unavailable", "disabled", "skipped"
 ]
@@ -72,7 +72,8 @@ class LoadReport:
     one problem for each file that did not become an entry. `problems` has all of `skipped`, and one
     problem for each field or folder that was not used as written. `left_out` counts what an ending,
     a pattern or a `.gitignore` excludes; `seen` does not count these files. `not_embedded` has
-    those of `problems` that are about embeds: they depend on which entries a caller may see.
+    those of the `problems` that are about embeds, because they depend on which entries a caller may
+    see.
     """
 
     seen: int
@@ -347,7 +348,8 @@ class CandidatePassage(TypedDict):
     file; both are None in a collection created elsewhere. `score` orders the passages of one
     search. `rare` lists the rare terms of the query that the passage contains. `path`: the entry
     that holds the text, if it is embedded in this one. `place`, in an entry with embedded parts,
-    counts the passages of its own text from 0; an embedded one has that of the one it follows.
+    counts the passages of its own text from 0; an embedded passage has the place of the passage
+    that it follows.
     """
 
     number: int | None
@@ -410,12 +412,12 @@ class PrimaryMatch(TypedDict):
     """The best match of a result, without its text, which is in `matches[0]["snippet"]`.
 
     `passages` lists the passages of the entry that answer the query, best first, and `heading` and
-    `lines` are those of the best passage that `source` itself contains; `lines` is None if all are
-    embedded. `score` orders the matches of one result and means nothing across results. `source`
-    equals `entry_id`. `metadata` has the frontmatter values that `FrontmatterFields.shown` names (a
-    text, or a list of texts), and may have `state` ("superseded", "deprecated", "archived" or
-    "draft"), `superseded_by` (as written), `version`, and `other_versions`: pages of nearly the
-    same text that this match represents.
+    `lines` are those of the best passage that `source` itself contains; `lines` is None if all
+    passages are embedded. `score` orders the matches of one result and means nothing across
+    results. `source` equals `entry_id`. `metadata` has the frontmatter values that
+    `FrontmatterFields.shown` names (a text, or a list of texts), and may have `state`
+    ("superseded", "deprecated", "archived" or "draft"), `superseded_by` (as written), `version`,
+    and `other_versions`: pages of nearly the same text that this match represents.
     """
 
     entry_id: str

@@ -49,6 +49,22 @@ VPN = (
 FILES = {"billing/refunds.md": REFUNDS, "hr/leave.md": LEAVE, "it/vpn.md": VPN}
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Hypothesis try 25 examples a test, and 100 with `--hypothesis-profile thorough`; how long
+    one takes does not matter.
+    """
+    from hypothesis import HealthCheck, settings
+
+    for name, examples in (("thorough", 100), ("quick", 25)):
+        checks = [HealthCheck.too_slow]
+        settings.register_profile(
+            name, max_examples=examples, deadline=None, suppress_health_check=checks
+        )
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile("quick")
+
+
 class WordEmbeddings(Embeddings):
     """A bag of words in 64 dimensions: texts are as near as the words they share. `failure` makes
     it raise.

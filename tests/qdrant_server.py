@@ -21,7 +21,8 @@ from typing import Any, Self
 from urllib.parse import parse_qs, unquote
 
 from pydantic import TypeAdapter, ValidationError
-from qdrant_client import QdrantClient, models
+from qdrant_client import models
+from qdrant_client.local.qdrant_local import QdrantLocal
 
 JSON: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -157,7 +158,7 @@ class QdrantServer:
         self._max_body = max_body
         self._prefix = prefix
         self._fault: tuple[Fault, float, str] | None = None
-        self._client = QdrantClient(":memory:")
+        self._client = QdrantLocal(":memory:")
         self._indexed: dict[str, set[str]] = {}
         self._strict: dict[str, dict[str, Any]] = {}
         self._spent: list[tuple[float, str, int]] = []

@@ -121,7 +121,7 @@ def fit(judged: Sequence[Outcome], names: Sequence[Feature] = FEATURES) -> Relev
 
 def folds(judged: Sequence[Outcome]) -> list[int]:
     """Return the fold of each outcome, drawn with a fixed seed; each fold has about the same share
-    of right ones.
+    of right outcomes.
     """
     rng = random.Random(7)  # noqa: S311  (folds are not cryptography)
     places = list(range(len(judged)))
@@ -136,7 +136,7 @@ def folds(judged: Sequence[Outcome]) -> list[int]:
 def cross_validated(
     judged: Sequence[Outcome], groups: Sequence[object], names: Sequence[Feature] = FEATURES
 ) -> list[RelevanceModel]:
-    """Return for each outcome a model that was fitted to the outcomes of all other groups."""
+    """Return, for each outcome, a model that was fitted to the outcomes of the other groups."""
     models = {
         group: fit([o for o, other in zip(judged, groups, strict=True) if other != group], names)
         for group in dict.fromkeys(groups)

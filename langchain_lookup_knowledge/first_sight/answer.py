@@ -14,9 +14,11 @@ from langchain_lookup_knowledge.types import (
 )
 
 NOT_SEARCHED: dict[Status, str] = {"refused": "Not answered", "invalid_query": "Not searched"}
-"""What is said of a lookup that was not searched for, by its status."""
+"""What is shown for a lookup that made no search, by its status."""
+SHOWN = ("query", "status", "matches", "relevance", "l1")
+"""The parts of a result that are shown."""
 _ONE = {"keywords": "keyword", "entities": "entity"}
-_HOLDS = {"text": "its text has", "metadata": "its title, keywords or entities have"}
+_HOLDS = {"text": "its text has", "metadata": "its title or frontmatter has"}
 _DECLARED = ("title", "keywords", "entities")
 
 
@@ -53,8 +55,8 @@ class Answer:
 
 
 def _passages(match: Match, words: set[str], strong: set[str]) -> Iterator[str]:
-    """Yield the passages of a match as HTML, in the order of the file; each with its place, if
-    there are several, or if it is embedded.
+    """Yield the passages of a match as HTML, in the order of the file. The location of a passage is
+    shown if there are several, or if it is embedded.
     """
     passages = sorted(match["passages"], key=lambda passage: passage["span"])
     for passage in passages:
@@ -116,7 +118,8 @@ def trust_of(result: LookupResult) -> str:
     if not result["matches"]:
         reason = l1["reason"]
         because = f": {reason}" if reason and not missing and l1["status"] != "disabled" else ""
-        return f"Nothing found{because}.{failed}"
+        off = f" Vector search is off ({reason})." if l1["status"] == "disabled" else failed
+        return f"Nothing found{because}.{off}"
     count = counted(len(result["matches"]), "match", "matches")
     doubt = " The answer may not be in this folder." if relevance["level"] == "low" else ""
     return f"{count}, relevance {relevance['level']} ({relevance['reason']}).{doubt}{failed}"

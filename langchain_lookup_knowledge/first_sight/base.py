@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from langchain_lookup_knowledge.first_sight.answer import Answer
+from langchain_lookup_knowledge.first_sight.answer import SHOWN, Answer
 from langchain_lookup_knowledge.first_sight.tables import html_table
 from langchain_lookup_knowledge.health import Health
 from langchain_lookup_knowledge.types import LookupResult, Problem
@@ -25,7 +25,7 @@ INTERNAL = frozenset(
         "selection",
     }
 )
-"""Members of a knowledge base that other parts of this package use, and completion leaves out."""
+"""Members of a knowledge base that other parts of this package use; completion omits them."""
 
 
 class _Entry(Protocol):
@@ -81,16 +81,18 @@ class FirstSight:
         Raises:
             ValueError: it is not such a result.
         """
-        if not isinstance(result, Mapping) or "matches" not in result:
-            kind = type(result).__name__
+        given = result if isinstance(result, Mapping) else {}
+        if lacking := [name for name in SHOWN if name not in given]:
+            is_part = len(lacking) < len(SHOWN)
+            what = f"one without {', '.join(lacking)}" if is_part else type(result).__name__
             raise ValueError(
-                f"show takes the result of a lookup, not {kind}: give it what the graph returns, "
+                f"show takes the result of a lookup, not {what}: give it what the graph returns, "
                 "or the artifact of the tool's message"
             )
         return Answer(result)
 
     def __dir__(self) -> Iterable[str]:
-        """List what users need."""
+        """List the members that users need."""
         return [name for name in super().__dir__() if name not in INTERNAL]
 
 

@@ -33,7 +33,8 @@ def guard(host: str, token: str | None) -> Callable[[Request, RequestResponseEnd
     """Return the middleware that checks every request.
 
     Other host names are refused: with DNS rebinding, a page of another site could read ours.
-    `HEALTH` can be read by all; `request.state.whole` is true for those that are not refused.
+    `HEALTH` can be read by everyone; there, `request.state.whole` is true if the host name and the
+    token are right.
     """
     names = {host, *LOOPBACK}
 

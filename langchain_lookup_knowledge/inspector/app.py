@@ -32,6 +32,7 @@ from langchain_lookup_knowledge.inspector.gaps import (
     missing_words,
     proven,
 )
+from langchain_lookup_knowledge.inspector.serving import Attempts
 from langchain_lookup_knowledge.inspector.texts import marked, shown, whole
 from langchain_lookup_knowledge.inspector.trying import (
     OTHER,
@@ -95,6 +96,7 @@ class Inspector:
         self.style = STYLE
         self._open_kb = None if history.scope else open_kb
         self._today = TodaysEntries(None if history.scope else look_kb, opener)
+        self._opening = Attempts()
         self._vectors = QueryVectors()
         self._kb: KnowledgeBase | None = None
         self._lock = threading.Lock()
@@ -179,7 +181,7 @@ class Inspector:
 
         `groups` holds the proven gaps, the most certain first, and `doubtful` the queries whose
         answers claim low relevance, but may be right. `never` holds the entries that no lookup
-        found; it is None without a knowledge base.
+        found; it is None if there is no knowledge base.
         """
         never, kb = None, self._today.kb()
         if kb is not None:
@@ -292,13 +294,13 @@ class Inspector:
         return [*index, *format_changes(changed)]
 
     def health(self) -> Health | None:
-        """Return the health of the knowledge base, which is opened for it, read-only, unless it is
-        open; None without one.
+        """Return the health of the knowledge base; None if there is none. A knowledge base that is
+        not open yet is opened read-only; after a failure, only after a pause.
 
         Raises:
             LookupKnowledgeError: it cannot be opened.
         """
-        kb = self._kb or self._today.knowledge_base()
+        kb = self._kb or self._opening.at(self._today.knowledge_base)
         return kb.health() if kb else None
 
     def _current_kb(self) -> KnowledgeBase | None:

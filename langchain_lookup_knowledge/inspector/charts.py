@@ -14,8 +14,8 @@ FILLS = ("solid", "stripes", "dots", "cross", "rows", "empty")
 
 The first is a solid fill, the last only an outline; the others are patterns named by the class.
 """
-LAYER_FILLS = {"meaning": "solid", "words": "stripes", "hints": "dots"}
-"""The fill of what each layer gave to a score."""
+LAYER_FILLS = {"reranker": "cross", "meaning": "solid", "words": "stripes", "hints": "dots"}
+"""The fill for the share of a score that each layer gave."""
 
 
 def _tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
@@ -47,16 +47,15 @@ def bar(share: float, fill: str = "solid") -> Markup:
 
 
 def owed(shares: Mapping[str, float], best: float) -> list[tuple[str, Markup, str]]:
-    """Return what each layer gave to a score: its name, a bar relative to the best score, and its
-    share of the score.
+    """Return what each layer gave to a score: its name, and a bar and a percentage of the best
+    score.
     """
-    total = sum(shares.values())
-    if total <= 0 or best <= 0:
+    if sum(shares.values()) <= 0 or best <= 0:
         return []
-    return [
-        (name, bar(shares.get(name, 0.0) / best, fill), f"{shares.get(name, 0.0) / total:.0%}")
-        for name, fill in LAYER_FILLS.items()
-    ]
+    others = {"meaning", "words"} if "reranker" in shares else {"reranker"}
+    names = [name for name in LAYER_FILLS if name not in others]
+    parts = {name: shares.get(name, 0.0) / best for name in names}
+    return [(name, bar(part, LAYER_FILLS[name]), f"{part:.0%}") for name, part in parts.items()]
 
 
 def stacked(

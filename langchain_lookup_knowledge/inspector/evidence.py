@@ -20,10 +20,11 @@ from langchain_lookup_knowledge.reading.parts import part_of
 from langchain_lookup_knowledge.reading.selection import Rules
 from langchain_lookup_knowledge.text.excerpts import unwrapped
 from langchain_lookup_knowledge.text.search_terms import search_terms, term_spans
+from langchain_lookup_knowledge.text.tokens import is_spaceless
 from langchain_lookup_knowledge.text.wording import line_range
 
 MAX_CHANGED_CHARS = 900
-"""Maximum characters shown of lines that changed since."""
+"""Maximum characters shown of lines that have changed since the lookup."""
 OPENERS = {"vscode": "vscode://file", "file": "file://"}
 """The beginnings of links that open a file, by their names."""
 _STARTS = re.compile(r"(?<=[\s，、；。！？])(?=\S)|^")
@@ -177,7 +178,9 @@ def _window(text: str, chars: int, digest: str) -> str | None:
 
 
 def with_marks(text: str, words: Collection[str], declared: Sequence[str]) -> Markup:
-    """Return a text with the words of the query and the declared terms marked, each in its way."""
+    """Return a text with the words of the query and the declared terms marked in two different
+    ways.
+    """
     marked = Markup("")
     last = 0
     for start, end, kind in _spans(text, words, declared):
@@ -206,6 +209,8 @@ def _phrases(text: str, term: str) -> Iterator[tuple[int, int]]:
     parts = term.split()
     if not parts or not search_terms(term):
         return
-    pattern = r"(?<!\w)" + r"\s+".join(map(re.escape, parts)) + r"(?!\w)"
+    before = "" if is_spaceless(parts[0]) else r"(?<!\w)"
+    after = "" if is_spaceless(parts[-1][-1]) else r"(?!\w)"
+    pattern = before + r"\s+".join(map(re.escape, parts)) + after
     for found in re.finditer(pattern, text, re.IGNORECASE):
         yield found.span()

@@ -1,5 +1,5 @@
-"""What the folder lacks: recorded queries that its entries do not answer, as far as the records
-prove it; grouped by what was asked.
+"""What the folder lacks: recorded queries that its entries do not answer, judging by the records
+alone; grouped by what was asked.
 """
 
 import logging
@@ -34,8 +34,8 @@ GAP_ROWS = 5_000
 MAX_QUERIES = 200
 """Maximum number of queries whose records are read, the most frequent first."""
 WEAK_SCORE, WEAK_SCORE_BY_WORDS = 0.4, 0.25
-"""A first match that scores less is a weak one, and if it was found by words alone; the best score
-is 1 (benchmarks/gaps.py).
+"""A first match with a lower score is weak; the second limit is for one that was found by words
+alone. The best score is 1 (benchmarks/gaps.py).
 """
 MAX_SUGGESTED = 3
 """Maximum number of words that are suggested as keywords."""
@@ -51,7 +51,7 @@ class Proof(IntEnum):
     NOTHING = 1
     """Nothing matched."""
     EXACT = 2
-    """No passage holds a code, version or other exact thing of the query."""
+    """The query has a code, version or other exact thing that no passage contains."""
     WEAK = 3
     """A rare word of the query is missing from what was shown, and the best match is a weak one."""
     NONE = 4
@@ -62,10 +62,11 @@ class Proof(IntEnum):
 class Gap:
     """A query that may have no answer: how often it was asked, and its newest lookup.
 
-    `closed` says why it is no gap any more: "done" (marked by hand), or "found" (a later lookup has
-    a good match); empty if it is still one. `wrong`: whether a person called its answer wrong.
-    Once the record of its newest lookup was read, `details` are those of the record, `unshown` are
-    the rare words that only passages hold that were not shown, and `proof` is what this proves.
+    `closed` says why it is no longer a gap: "done" (marked by hand), or "found" (a later lookup has
+    a good match); empty if it is still one. `wrong`: whether a person called its answer wrong. Once
+    the record of its newest lookup has been read, `details` holds the details of that record,
+    `unshown` lists the rare words of the query that occur only in passages that were not shown, and
+    `proof` is what these prove.
     """
 
     query: str
@@ -80,7 +81,7 @@ class Gap:
 
     @property
     def key(self) -> str:
-        """The key under which it is marked as done, in its scope alone."""
+        """The key under which the gap is marked as done, for its own scope alone."""
         return gap_key(self.query, self.scope)
 
     @property
@@ -97,14 +98,14 @@ def gaps_in(
 ) -> list[Gap]:
     """Return the queries of lookups that may be gaps, the most frequent first, open and closed.
 
-    A lookup may be one if L1 took part and its relevance was low or none, or if a person called its
-    answer wrong.
+    A query may be a gap if L1 took part in its lookup and the relevance was low or none, or if a
+    person called its answer wrong.
 
     Args:
         rows: lookups, newest first, as `History.asked` returns them.
         done: when queries were marked as done, by the keys of their gaps.
         judged: whether people called answers right, by the ids of their lookups.
-        scope: the scope of the rows; empty if they are of any.
+        scope: the scope to which the rows are limited; empty if they may have any.
     """
     gaps: dict[str, Gap] = {}
     found: set[str] = set()  # queries that a lookup newer than their gap answered
@@ -134,7 +135,7 @@ def proven(
     """Return the most frequent gaps with what their newest records prove, the most certain first;
     of those without a proof, the ones with the weakest best matches first.
 
-    `records` returns the invocations with these ids; a gap without one is left out.
+    `records` returns the invocations with these ids; a gap without an invocation is left out.
     """
     gaps = gaps[:MAX_QUERIES]
     found = {record["id"]: record for record in records([gap.newest["id"] for gap in gaps])}
@@ -155,9 +156,9 @@ def _certainty(gap: Gap) -> tuple[float, float, int]:
 def proof_in(details: Mapping[str, Any], unshown: Sequence[str]) -> Proof:
     """Return what the details of a lookup of low relevance, or without a match, prove.
 
-    A word that was not shown (`unshown`, or one that is in no passage) may only be put otherwise in
-    the entries; it proves something if the best match is weak, too, and no declared term points at
-    it. An exact thing cannot be put otherwise.
+    A word that was not shown (one of `unshown`, or one that is in no passage) may merely be worded
+    differently in the entries. It proves something only if the best match is weak, too, and no
+    declared term points at that match. An exact thing, such as a code, has only one wording.
     """
     if not details["matches"]:
         return Proof.NOTHING
@@ -172,14 +173,14 @@ def proof_in(details: Mapping[str, Any], unshown: Sequence[str]) -> Proof:
 
 
 def absent_terms(details: Mapping[str, Any]) -> list[str]:
-    """Return the terms of a query that are in no passage; not the parts of exact things."""
+    """Return the terms of a query that are in no passage, without the parts of exact things."""
     absent = [term for term, number in details["rare"].items() if not number]
     parts = parts_of(absent)
     return [term for term in absent if term not in parts]
 
 
 def unshown_words(query: str, details: Mapping[str, Any]) -> list[str]:
-    """Return the rare words of a query, as written, that passages hold, but none that was shown."""
+    """Return the rare words of a query, as written, that occur only in passages not shown."""
     held = {word for match in details["matches"] for word in matched_words(match)}
     shown = set(search_terms(" ".join(held)))
     written = written_terms(query)
@@ -188,8 +189,8 @@ def unshown_words(query: str, details: Mapping[str, Any]) -> list[str]:
 
 
 def grouped(gaps: Sequence[Gap], vectors: Vectors, near: float) -> list[list[Gap]]:
-    """Group gaps that ask for nearly the same thing; the most certain groups come first, and of
-    these those that were asked most.
+    """Group gaps that ask for nearly the same thing; the most certain groups come first; among
+    equally certain ones, the most frequent.
 
     A gap joins the group whose first gap is most similar, if the cosine is at least `near`. Without
     vectors, gaps that share a word are grouped. A query that is stored as a hash is never grouped.
@@ -233,7 +234,8 @@ def _by_words(gaps: Sequence[Gap]) -> list[list[Gap]]:
 
 
 def missing_words(gap: Gap) -> list[str]:
-    """Return the words of a query that no passage holds, as they are written; exact things first.
+    """Return the words of a query that no passage contains, as written; codes, versions and other
+    exact things come first.
 
     They are good keywords if the best match answers the query.
     """
@@ -252,8 +254,8 @@ class QueryVectors:
         self._known: dict[str, Sequence[float]] = {}
 
     def of(self, embedding: Any, queries: Sequence[str]) -> list[Sequence[float]] | None:
-        """Return the vectors of queries, empty for one in a script that the model does not know;
-        None if the model fails.
+        """Return the vectors of queries; None if the model fails. A query in a script that the
+        model does not know has an empty vector.
         """
         vectors = self._known  # another thread may replace it meanwhile
         try:

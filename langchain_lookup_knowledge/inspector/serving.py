@@ -3,7 +3,10 @@ that send no complete request, and the answer of `/healthz`.
 """
 
 import asyncio
-from typing import Any, Literal, cast
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, cast
 
 from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -12,6 +15,9 @@ from langchain_lookup_knowledge.health import Health, is_answering
 
 REQUEST_SECONDS = 10.0
 """Maximum seconds for a request to arrive; uvicorn itself waits forever."""
+MAX_PAUSE = 60.0
+"""Maximum seconds between two attempts at what failed."""
+_Result = TypeVar("_Result")
 
 
 def health_answer(
@@ -29,6 +35,36 @@ def health_answer(
     shown = dict(health) if health and whole else {}
     headers = {"Cache-Control": "no-store"}
     return JSONResponse({"status": status, **shown}, 200 if status == "ok" else 503, headers)
+
+
+class Attempts:
+    """Attempts at something that may fail. After a failure, a pause begins, of a second, and twice
+    as long after each further failure, up to `MAX_PAUSE`; until it ends, nothing is attempted.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failure: Exception | None = None
+        self._pause = self._until = 0.0
+
+    def at(self, attempt: Callable[[], _Result]) -> _Result:
+        """Return the result of an attempt.
+
+        Raises:
+            Exception: what the attempt raised, or in a pause what the last one raised.
+        """
+        with self._lock:
+            if self._failure is not None and self._clock() < self._until:
+                raise self._failure.with_traceback(None)
+            try:
+                result = attempt()
+            except Exception as error:
+                self._pause = min(2 * self._pause or 1.0, MAX_PAUSE)
+                self._failure, self._until = error, self._clock() + self._pause
+                raise
+            self._failure, self._pause = None, 0.0
+            return result
 
 
 class PatientH11Protocol(H11Protocol):

@@ -53,7 +53,7 @@ def _visible(character: str) -> str:
 
 
 def marked(query: str, terms: Sequence[Mapping[str, Any]], limit: int = 2000) -> Markup:
-    """Return a query with its terms marked and numbered from 1; each number follows its term."""
+    """Return a query with its terms marked."""
     query = shorten(query, limit)
     places = sorted(
         {0, len(query), *(min(place, len(query)) for term in terms for place in term["span"])}
@@ -61,18 +61,12 @@ def marked(query: str, terms: Sequence[Mapping[str, Any]], limit: int = 2000) ->
     parts = []
     for start, end in pairwise(places):
         text = shown(query[start:end], limit)
-        here = [
-            n
-            for n, term in enumerate(terms, 1)
-            if term["span"][0] <= start and end <= term["span"][1]
-        ]
+        here = [term for term in terms if term["span"][0] <= start and end <= term["span"][1]]
         if not here:
             parts.append(Markup("{}").format(text))
             continue
-        kind = "specific" if any(terms[n - 1]["specific"] for n in here) else "common"
-        ends = [n for n in here if terms[n - 1]["span"][1] == end]
-        note = Markup("<sup>{}</sup>").format(",".join(map(str, ends))) if ends else ""
-        parts.append(Markup('<mark class="{}">{}{}</mark>').format(kind, text, note))
+        kind = "specific" if any(term["specific"] for term in here) else "common"
+        parts.append(Markup('<mark class="{}">{}</mark>').format(kind, text))
     return Markup("").join(parts)
 
 

@@ -14,7 +14,7 @@ from langchain_lookup_knowledge.text.wording import counted
 from langchain_lookup_knowledge.types import FilterMode, Invocation, LookupOptions
 
 OTHER = "_2"
-"""What the names of the second settings of a form end in."""
+"""The suffix of the field names of a form's second settings."""
 _DEFAULT_K = 5
 
 
@@ -104,7 +104,7 @@ def pairs(written: str, what: str) -> Iterator[tuple[str, str]]:
 
 
 def compared(sides: list[dict[str, Any]]) -> list[tuple[Mapping[str, Any], list[int | None]]]:
-    """Return each entry that is a match of one of two answers, with its rank in both.
+    """Return each entry that is a match in either of two answers, with its rank in both.
 
     `sides` are the details of both lookups, as `readable_details` returns them.
     """

@@ -17,6 +17,8 @@ MAX_UNBROKEN = 24
 """Maximum characters of a quoted word that is never broken over two lines."""
 MAX_NEXT = 3
 """Maximum number of entries that are named as what would have come next."""
+MAX_FEW = 3
+"""Maximum number of passages that are called only a few."""
 LEAST_SHARE = 0.05
 """Share of the score below which a layer is not named as a reason."""
 _NOT_SEARCHED = {"refused": "Refused", "invalid_query": "Not searched"}
@@ -35,16 +37,19 @@ def answer_sentence(invocation: Invocation, details: Mapping[str, Any]) -> Marku
     reasons = list(_reasons(invocation, details, first))
     because = Markup(", because {}").format(Markup("; ").join(reasons)) if reasons else ""
     alone = " by keywords alone" if l1["status"] in (*L1_FAILED, "disabled") else ""
-    found = Markup("Found{} in {}{}{}.").format(alone, title_of(first), _lines(first), because)
-    return found + (" Vector search did not take part." if l1["status"] in L1_FAILED else "")
+    low = details["relevance"]["level"] == "low"
+    found = f"The nearest{alone} is" if low else f"Found{alone} in"
+    return Markup("{} {}{}{}.").format(found, title_of(first), _lines(first), because)
 
 
 def vector_search_note(details: Mapping[str, Any]) -> Markup | None:
-    """Return what hindered vector search, if there is an answer; else the answer says it."""
+    """Return what hindered vector search; None if nothing did, or if there are no matches: then
+    `answer_sentence` says it.
+    """
     l1 = details["l1"]
     if not details["matches"] or l1["status"] == "disabled" or not l1["reason"]:
         return None
-    what = "Vector search failed" if l1["status"] in L1_FAILED else "Vector search"
+    what = "Vector search did not take part" if l1["status"] in L1_FAILED else "Vector search"
     return Markup("{}: {}.").format(what, shown(l1["reason"], 500))
 
 
@@ -89,7 +94,7 @@ def _reasons(
     if details["l1"].get("reranked") is True:
         yield Markup("the reranker put it first")
     least = LEAST_SHARE * (match["score"] or 1.0)
-    shares = match["shares"]
+    shares = {} if "reranker" in match["shares"] else match["shares"]
     hints = _declared(details, match)
     words = [
         word
@@ -99,7 +104,9 @@ def _reasons(
     words.sort(key=lambda word: word.casefold() not in hints)
     both = hints.get(words[0].casefold(), "") if words else ""
     hints = {term: what for term, what in hints.items() if term not in map(str.casefold, words)}
-    layers = sorted(("words", "hints", "meaning"), key=lambda layer: -shares.get(layer, 0.0))
+    alone = match["layers"] == ["L0"]  # found by its declared terms, whatever its text holds
+    order = ("hints", "words", "meaning") if alone else ("words", "hints", "meaning")
+    layers = sorted(order, key=lambda layer: -shares.get(layer, 0.0))
     said = {
         "words": _by_words(words, details, both),
         "hints": _by_hints(hints, match),
@@ -115,9 +122,13 @@ def _by_meaning(
 ) -> list[Markup]:
     if match["similarity"] is None:
         return []
-    doubtful = details["relevance"]["level"] == "low"
+    relevance = details["relevance"]
+    doubtful = relevance["level"] == "low" or not relevance["semantic_support"]
+    others = (*details["candidates"], *details["matches"])
     if leads:
-        agrees = f"its meaning comes nearest, {'though only ' if doubtful else ''}at"
+        nearest = all(match["similarity"] >= (one["similarity"] or -1.0) for one in others)
+        near = "comes nearest" if nearest else "is near"
+        agrees = f"its meaning {near}, {'though only ' if doubtful else ''}at"
     else:
         agrees = f"meaning agrees {'only ' if doubtful else ''}at"
     return [Markup("{} {:.2f}").format(agrees, match["similarity"])]
@@ -144,7 +155,8 @@ def _by_words(words: Sequence[str], details: Mapping[str, Any], declared: str) -
     number = int(max((details["rare"].get(term, 0) for term in written_terms(words[0])), default=0))
     if not declared and not number:
         return [Markup("it holds {}").format(_quoted(words))]
-    only = f"which is in only {counted(number, 'passage', 'passages')}"
+    few = "only " if number <= MAX_FEW else ""
+    only = f"which is in {few}{counted(number, 'passage', 'passages')}"
     said = [Markup("it holds {}, {}").format(_quoted(words[:1]), declared or only)]
     if words[1:]:
         said.append(Markup("it also holds {}").format(_quoted(words[1:])))
@@ -163,7 +175,7 @@ def _declared(details: Mapping[str, Any], match: Mapping[str, Any]) -> dict[str,
     """
     terms = {(term["field"], term["text"]): term for term in details["l0_hints"]["terms"]}
     names = {"title": "its title", "keywords": "its keyword", "entities": "its entity"}
-    found = {}
+    found: dict[str, str] = {}
     title = match.get("title", "")
     by_title = [{"field": "title", "text": title}] if ("title", title) in terms else []
     for matched in [*by_title, *match["matched"]]:
@@ -171,7 +183,8 @@ def _declared(details: Mapping[str, Any], match: Mapping[str, Any]) -> dict[str,
             term = terms.get((matched["field"], matched["text"]))
             number = int(term["document_frequency"]) if term and term["specific"] else 0
             files = "only one file holds" if number == 1 else f"{number} files hold"
-            found[matched["text"].casefold()] = f"{name}, which {files}" if number else name
+            what = f"{name}, which {files}" if number else name
+            found.setdefault(matched["text"].casefold(), what)
     return found
 
 
@@ -229,13 +242,13 @@ def filter_sentence(invocation: Invocation, details: Mapping[str, Any]) -> Marku
     if choice["category"] is None:
         searched = invocation["l1_status"] not in (*L1_FAILED, "disabled")
         return _no_filter(choice["reason"], hints) if searched else None
-    category = Markup("<strong><bdi>{}</bdi></strong>").format(shown(choice["category"], 80))
+    category = Markup("<strong>“<bdi>{}</bdi>”</strong>").format(shown(choice["category"], 80))
     naming = _texts(term for term in hints["terms"] if choice["category"] in term["domains"])
     because = _quoted(naming) if naming else Markup("the query")
     names = "names" if len(naming) < 2 else "name"
     if invocation["l1_status"] in (*L1_FAILED, "disabled"):
         return Markup(
-            "{} {} the category {}, but vector search did not take part, so nothing was filtered."
+            "{} {} the category {}, but a category limits only vector search: no filter was used."
         ).format(because, names, category)
     if choice["relaxed"]:
         return Markup(
@@ -247,7 +260,7 @@ def filter_sentence(invocation: Invocation, details: Mapping[str, Any]) -> Marku
     if outside["entry_id"]:
         similar = outside["similarity"]
         near = "" if similar is None else f" at {similar:.2f}"
-        note = Markup("; outside it, {} was the best{}, not clearly better.").format(
+        note = Markup("; the best outside it, {}{}, is not clearly better.").format(
             title_of(outside), near
         )
     return Markup("Only the category {} was searched, because {} {} no other{}").format(

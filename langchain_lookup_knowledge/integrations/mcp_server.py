@@ -238,7 +238,7 @@ class _Endpoint:
 
 
 def _name(address: bytes) -> str | None:
-    """Return the host name in a URL, in lower case; None without one."""
+    """Return the host name in a URL, in lower case; None if the URL has none."""
     try:
         return urlsplit(address.decode("latin-1")).hostname
     except ValueError:

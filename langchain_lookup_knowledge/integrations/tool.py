@@ -14,11 +14,11 @@ from pydantic import BaseModel, Field, create_model
 
 from langchain_lookup_knowledge.integrations.knowledge_tool import make_tool
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
-from langchain_lookup_knowledge.lookup import tracing
 from langchain_lookup_knowledge.lookup.answer.rendering import render
 from langchain_lookup_knowledge.lookup.caller_scope import with_scope_fields
 from langchain_lookup_knowledge.lookup.graph import build_graph
 from langchain_lookup_knowledge.lookup.recording import checked_kb
+from langchain_lookup_knowledge.lookup.signals import tracing
 from langchain_lookup_knowledge.lookup.state import LookupInput
 from langchain_lookup_knowledge.reading.entry import category_key
 from langchain_lookup_knowledge.reading.metadata.filters import normalized
@@ -35,7 +35,7 @@ CATEGORIES, CATEGORY_CHARS = 20, 60
 """Maximum number of categories, and maximum length of one, in the description."""
 _RESULT = "result"
 _STREAM = "__pregel_stream"
-"""Key of the configuration that LangGraph gives to the nodes of a graph whose subgraphs stream."""
+"""Key that LangGraph adds to the configuration of nodes if the events of subgraphs are streamed."""
 
 
 class LookupKnowledgeInput(BaseModel):

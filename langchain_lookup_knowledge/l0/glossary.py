@@ -1,4 +1,5 @@
-"""House words: abbreviations and their long forms, from a glossary or from the texts.
+"""The vocabulary of a knowledge base: abbreviations and their long forms, from a glossary or from
+the texts.
 
 A query that contains one form is also searched with the other forms. An abbreviation is used only
 if it has exactly one known meaning.
@@ -134,8 +135,8 @@ def _first_word(letters: str, words: Sequence[str]) -> int | None:
 class HouseWords:
     """The words that a knowledge base declares in its glossary, and those that its texts explain.
 
-    The words of `declared` count only for callers who may see that file. `found`: the abbreviations
-    that each entry explains. `used`: those that it contains.
+    The words of `declared` count only for callers who may see the glossary file. `found`: the
+    abbreviations that each entry explains. `used`: the abbreviations that each entry contains.
     """
 
     declared: GlossaryFile = NO_GLOSSARY
@@ -162,7 +163,9 @@ class HouseWords:
         return cls(declared, found, used, texts)
 
     def glossary(self, visible: Iterable[str], scope: Scope = ()) -> "Glossary":
-        """Return the glossary for a caller who may see these entries, which are all of a scope."""
+        """Return the glossary for a caller who may see these entries, which are all the entries of
+        a scope.
+        """
         names = list(visible)
         declared = self.declared.terms if is_visible(self.declared, scope) else ()
         found = {name: self.found[name] for name in names if self.found.get(name)}

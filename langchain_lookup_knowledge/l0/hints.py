@@ -87,7 +87,7 @@ class HintIndex:
         return HintIndex.of(self.terms.rebuilt(entries))
 
     def updated(self, entries: Iterable[Entry]) -> "HintIndex":
-        """Return an index of the given entries; only those that changed are read again."""
+        """Return an index of the given entries; only changed entries are read again."""
         terms = self.terms.updated(entries)
         return self if terms is self.terms else HintIndex.of(terms)
 

@@ -47,7 +47,8 @@ class Term:
     declare it; `categorized`: how many of them have a category; `categories`: the categories they
     have. `document_frequency`: the number of entries that contain the term anywhere in their text;
     `inside`: how many of these are in one of `categories`. `variants`: one bit for each alternative
-    tokenization that no earlier term had; `lost`: the keys of the others.
+    tokenization of the term that no earlier term has as a form; `lost`: the keys of those that an
+    earlier term has.
     """
 
     text: str
@@ -148,7 +149,7 @@ class Form(NamedTuple):
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a text, ignoring line breaks, also in a block quote."""
+    """Return the words of a text; its line breaks are ignored, even those in a block quote."""
     return plain(text).replace("\n>", "\n").split()
 
 
@@ -172,7 +173,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 def _is_lost(tokens: Sequence[Token], position: int) -> bool:
     """Return whether a character of a script written without spaces has no meaning of its own here.
 
-    Inside a longer run, only Chinese characters other than function words have one.
+    Inside a longer run, it has one only if it is a Chinese character, but not a function word.
     """
     token = tokens[position]
     is_word = "\u3400" <= token.key[:1] <= "\u9fff" and token.key not in FUNCTION_CHARACTERS
@@ -197,9 +198,9 @@ class Matcher:
     """Forms under their token keys: a scan looks up a few keys per token, however many forms exist.
 
     A scan first finds the few tokens that can begin a form. `words` holds every key of every form;
-    its value is true if the key alone is a form. `lost` holds the terms that lack a form because an
-    earlier term has it, under its keys. `_lengths` maps the first two keys of longer forms
-    to the numbers of keys that these forms have.
+    its value is true if the key alone is a form. `lost` maps the keys of a form to the terms that
+    lack this form because an earlier term has it. `_lengths` maps the first two keys of longer
+    forms to the numbers of keys that these forms have.
     """
 
     def __init__(self) -> None:
@@ -209,7 +210,9 @@ class Matcher:
         self._lengths: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     def without(self, keys: Collection[tuple[str, ...]]) -> "Matcher":
-        """Return a copy without the forms under these keys; `words` is right after `forget`."""
+        """Return a copy without the forms under these keys; its `words` is correct only once
+        `forget` was called.
+        """
         other = Matcher()
         other.forms = {**self.forms}
         other.lost = {**self.lost}
@@ -223,7 +226,7 @@ class Matcher:
         return other
 
     def forget(self, words: Collection[str]) -> set[str]:
-        """Remove those of these words that no form has any more, and return them."""
+        """Remove the given words that no form contains any more, and return them."""
         left = set(words)
         for keys in self.forms if left else ():
             left.difference_update(keys)

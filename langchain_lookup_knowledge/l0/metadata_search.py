@@ -24,7 +24,7 @@ SATURATION = 1.2
 LENGTH_WEIGHT = 0.75
 """The parameter b of BM25, at its usual value."""
 _BLOCK = 256
-"""Number of scores of which only the best is compared at first."""
+"""Number of scores in a block; at first, only the best score of each block is compared."""
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
 Scores: TypeAlias = npt.NDArray[np.float64]
@@ -55,8 +55,8 @@ class WordCounts:
 
     @classmethod
     def of(cls, entries: Sequence[Entry], before: "WordCounts", places: Sequence[int]) -> Self:
-        """Count the words of entries, which are in the order of their ids. `places` has the number
-        that each has in the counts `before`, or -1 for one whose words are not counted there.
+        """Count the words of entries, which are in the order of their ids. For each entry, `places`
+        has its number in the counts `before`, or -1 if these do not include it.
         """
         words = dict(before.words)
         found: list[int] = []
@@ -93,8 +93,8 @@ class MetadataSearch:
 
     Args:
         entries: the entries by id.
-        whole: a search that holds these entries and others: its counts of words are used again,
-            but the others are as if they did not exist.
+        whole: a search over these entries and others: its counts of words are used again, but the
+            other entries do not affect the results.
         counts: the words of these entries, if they are known.
         before: a search over an earlier state of the entries; unchanged ones are not counted again.
     """
@@ -188,7 +188,8 @@ class MetadataSearch:
 
 
 def _best(scores: Scores, limit: int) -> list[int]:
-    """Return the places of the best scores above 0, best first, and of equal ones the first.
+    """Return the places of the best scores above 0, best first; among equal scores, the first one
+    wins.
 
     The blocks with the highest scores give a bound that each of the best reaches.
     """
@@ -205,7 +206,7 @@ def _holds(numbers: Numbers, number: int) -> bool:
 
 
 def _parts(entry: Entry) -> tuple[object, ...]:
-    """Return all that `_searched` is made of."""
+    """Return the values that the result of `_searched` depends on."""
     declared = entry.title, entry.keywords, entry.entities, entry.other_values
     return *declared, entry.lead, entry.text
 

@@ -1,4 +1,4 @@
-"""The indexes of L0 as plain values, to keep them on disk, and back."""
+"""Converting the indexes of L0 to plain values, to keep them on disk, and back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -49,7 +49,7 @@ def _packed_term(term: Term, counts: tuple[int, int], places: Mapping[str, int])
 def unpacked_hints(
     blocks: Iterable[Sequence[Any]], entries: Sequence[Entry], case_sensitive: Iterable[str]
 ) -> HintIndex:
-    """Return the index of these entries, which `packed_hints` made plain values of."""
+    """Return the index of these entries from the plain values that `packed_hints` made."""
     matcher, terms = Matcher(), list[Term]()
     ids = [entry.entry_id for entry in entries]
     for block in blocks:
@@ -99,7 +99,7 @@ def packed_counts(counts: WordCounts) -> list[Any]:
 
 
 def unpacked_counts(packed: Sequence[Any]) -> WordCounts:
-    """Return the inverted index that `packed_counts` made plain values of."""
+    """Return the inverted index from the plain values that `packed_counts` made."""
     words, starts, *others = packed
     numbers, counts, lengths = (np.frombuffer(array, np.int32) for array in others)
     places = {word: place for place, word in enumerate(words)}

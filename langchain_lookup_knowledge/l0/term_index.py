@@ -18,7 +18,7 @@ _Named = tuple[Field, str]
 
 
 class _Change(NamedTuple):
-    """An entry as it was and as it is; None if it was not there, or is gone."""
+    """An entry before and after a change; None where it does not exist."""
 
     old: Entry | None
     new: Entry | None
@@ -35,8 +35,8 @@ class _Change(NamedTuple):
 
 
 class TermIndex:
-    """The terms of a set of entries, which are never changed: an update returns another index,
-    which shares what is equal.
+    """The terms of a set of entries. An index is never changed: an update returns another one,
+    which shares the unchanged parts.
 
     Args:
         entries: the entries.
@@ -54,7 +54,9 @@ class TermIndex:
         self.entries: Mapping[str, Entry] = {entry.entry_id: entry for entry in entries}
         self.matcher = matcher or Matcher()
         self._counts: dict[int, tuple[int, int]] = {}
-        """The counts of terms that differ from those of an earlier index with the same terms."""
+        """The counts of terms, where they differ from those of an earlier index with the same
+        terms.
+        """
         self._names = _names(self.entries.values())
         if matcher is None:
             self._declare(self.entries.values())
@@ -86,8 +88,8 @@ class TermIndex:
         return [self._names.get(category_key(category), category) for category in entry.categories]
 
     def updated(self, entries: Iterable[Entry]) -> "TermIndex":
-        """Return an index of the given entries. Only entries that changed are read again, and the
-        texts of all for terms that are new.
+        """Return an index of the given entries. Only changed entries are read again; new terms are
+        searched for in the texts of all entries.
         """
         after = {entry.entry_id: entry for entry in entries}
         changes = _changes(self.entries, after)
@@ -153,7 +155,7 @@ class TermIndex:
         self.spelling = before.spelling.updated(come, gone)
 
     def _declare(self, entries: Iterable[Entry], keys: Collection[_Keys] | None = None) -> None:
-        """Add the terms of entries; `keys` limits them to those with these keys."""
+        """Add the terms of entries; `keys` limits them to terms with these keys."""
         known: dict[_Named, Term | None] = {}
         for entry in entries:
             for named in entry.declared():
@@ -275,8 +277,8 @@ def _keys(text: str) -> list[_Keys]:
 
 
 def _connected(before: TermIndex, declared: Iterable[_Named]) -> set[_Keys]:
-    """Return the keys of these terms, and of all terms that share one with them, directly or
-    through others.
+    """Return the keys of these terms, and of all terms that share a key with them, directly or
+    through other terms.
     """
     keys_of = cache(_keys)
     found: set[_Keys] = set()
@@ -296,5 +298,7 @@ def _connected(before: TermIndex, declared: Iterable[_Named]) -> set[_Keys]:
 
 
 def _terms_at(matcher: Matcher, keys: _Keys) -> list[Term]:
-    """Return the terms with a form under these keys, and those that lost one to them."""
+    """Return the terms with a form under these keys, and those that lack it because of an earlier
+    term.
+    """
     return [*(form.term for form in matcher.forms.get(keys, ())), *matcher.lost.get(keys, ())]

@@ -111,7 +111,8 @@ class CircuitBreaker:
         """Record a failure, logged once at WARNING.
 
         A failure that does not count (a quick refusal) closes the circuit like a success. A server
-        that asks for a pause opens it at once, for that many seconds, at most `MAX_ASKED_PAUSE`.
+        that asks for a pause opens the circuit at once, for that many seconds, at most
+        `MAX_ASKED_PAUSE`.
         """
         with self._lock:
             kind = re.sub(r"\d+", "", reason)

@@ -29,9 +29,9 @@ class IndexState:
     last sync failed; `damaged`: whether that was because the files of the index are damaged.
     `older`: the brand (fingerprint hash) of an index that an older version of this package wrote,
     if the last search found one; its words cannot be searched. `differing`: ids of entries with a
-    stored passage that is not in their text; the next sync writes these entries again.
-    `language`: the language of most entries, which that of a short query is taken to be.
-    `dimensions`: the vector size that the last search used; 0 before.
+    stored passage that is not in their text; the next sync writes these entries again. `language`:
+    the language of most entries; a short query is assumed to be in it. `dimensions`: the vector
+    size that the last search used; 0 before.
     """
 
     progress: float | None = None
@@ -101,7 +101,7 @@ def digest(entry: Entry) -> str:
 
 
 class Digests:
-    """The digests of entries, kept until the entry is replaced by another one."""
+    """The digests of entries; each is kept until its entry is replaced."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Entry, str]] = {}

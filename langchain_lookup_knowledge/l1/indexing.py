@@ -43,7 +43,8 @@ UNEMBEDDED = (
 )
 """The message about an entry with a passage that has no vector."""
 FIRST_WINDOW, EMBED_WINDOW = 4, 64
-"""Number of passages embedded, stored and shown on the progress bar at a time, first and at most.
+"""Number of passages that are embedded, stored and shown on the progress bar at a time: at first,
+and at most.
 """
 
 

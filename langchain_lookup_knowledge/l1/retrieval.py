@@ -181,8 +181,8 @@ class Retrieval:
         return rankings, response.payloads(shown), response.caveat
 
     def _dimensions(self, vector: Sequence[float] | None) -> int:
-        """Return the vector size of the model: that of a vector, or else as it was seen last; the
-        index is asked only if none was seen yet.
+        """Return the vector size of the model: the size of `vector`, else the last size seen. The
+        index is asked only if no size has been seen yet.
         """
         if vector:
             self.state.dimensions = len(vector)

@@ -84,7 +84,7 @@ class L1Search:
         "disabled" or "unavailable".
         """
         if self.index is None:
-            return l1_report("disabled", "this knowledge base has no vector index (index=None)")
+            return l1_report("disabled", "there is no vector index by choice: index=None, --no-l1")
         breaker = self.breaker.within(timeout)
         if not breaker.allow_request():
             return self._noted(l1_report("unavailable", breaker.refusal()))
@@ -223,9 +223,7 @@ class L1Search:
         nothing_else = not limited and not unknown and found[-1].best_similarity is None
         if nothing_else:
             fix = (
-                INDEX_COMMAND
-                if request.entries
-                else "the folder holds no Markdown file that could be read"
+                INDEX_COMMAND if request.entries else "the folder holds no file that could be read"
             )
             return l1_report("empty", f"the index holds no passage: {fix}", started=started)
         reason = "; ".join(filter(None, (f"no passage was found{alone}", unknown)))

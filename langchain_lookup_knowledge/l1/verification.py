@@ -45,7 +45,7 @@ class _Verdict(NamedTuple):
 
 
 class _Split:
-    """An entry as an index would store it, worked out only as far as it is asked for."""
+    """An entry as an index would store it, computed only as far as needed."""
 
     def __init__(self, entry: Entry, embedding: Embeddings) -> None:
         self._entry = entry
@@ -60,8 +60,8 @@ class _Split:
         return indexing.passages(self._entry, self._embedding)
 
     def holds(self, payload: Payload) -> bool:
-        """Return whether a stored passage is one of the entry, or of another state of the entry:
-        then the index is ahead of the folder or behind it, which the next sync changes.
+        """Return whether a stored passage belongs to the entry as it is now, or to another state of
+        it. In the second case, the index is ahead of or behind the folder until the next sync.
         """
         stored = payload["metadata"].get("digest")
         is_of_another_state = bool(stored) and stored != self._digest

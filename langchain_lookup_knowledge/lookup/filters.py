@@ -35,6 +35,11 @@ def choose_filter(hints: Hints, mode: FilterMode) -> FilterChoice:
     }
 
 
+def no_filter() -> FilterChoice:
+    """Return that no filter was chosen, because the lookup ended before its query was read."""
+    return {"category": None, "reason": "skipped", "relaxed": False}
+
+
 def hides_better(
     filtered: Sequence[Candidate], unfiltered: Sequence[Candidate], hints: Hints
 ) -> bool:

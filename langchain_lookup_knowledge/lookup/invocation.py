@@ -5,27 +5,38 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
-
-from langchain_core.runnables import RunnableConfig
+from typing import TYPE_CHECKING, Any
 
 from langchain_lookup_knowledge.l1.fusion import RARE
 from langchain_lookup_knowledge.l1.requests import l1_report
-from langchain_lookup_knowledge.lookup.filters import choose_filter
+from langchain_lookup_knowledge.lookup.filters import no_filter
 from langchain_lookup_knowledge.lookup.recording import caller, milliseconds
 from langchain_lookup_knowledge.lookup.state import LookupState, no_hints, refused
 from langchain_lookup_knowledge.text.storable import storable
 from langchain_lookup_knowledge.types import Candidate, Invocation, LookupOptions, Match
 
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
 REPLAYED_OPTIONS = ("k", "filter_mode", "min_similarity", "l1_enabled")
 """Options that affect an answer; they are recorded, with the graph's `drop_weak`, so that a lookup
 can be replayed.
 """
+_INVOCATIONS = uuid.UUID("0c3b1a5e-6f0c-5d0e-9a7d-3c1f5b9d2e84")
+
+
+def invocation_id(config: "RunnableConfig", query: str) -> str:
+    """Return a new id. In a node of another graph, a rerun of that node gets the same id, so that a
+    resumed lookup is recorded once.
+    """
+    namespace: str = (config.get("configurable") or {}).get("checkpoint_ns") or ""
+    node = namespace.rpartition("|")[0]  # LangGraph's name of this run of the node above
+    return str(uuid.uuid5(_INVOCATIONS, f"{node}\n{query}") if node else uuid.uuid4())
 
 
 def invocation(
     state: LookupState,
-    config: RunnableConfig,
+    config: "RunnableConfig",
     options: LookupOptions,
     name: str,
     *,
@@ -76,7 +87,7 @@ def invocation(
 
 def cancelled(
     state: LookupState,
-    config: RunnableConfig,
+    config: "RunnableConfig",
     options: LookupOptions,
     name: str,
     *,
@@ -91,7 +102,7 @@ def cancelled(
         "scope": None,
         "filters": None,
         "hints": no_hints(),
-        "filter": choose_filter(no_hints(), options.filter_mode),
+        "filter": no_filter(),
         "candidates": [],
         "terms": {},
         **refused("the lookup was cancelled"),
@@ -114,15 +125,16 @@ def passage_digest(text: str) -> str:
 
 def _evidence(state: LookupState) -> list[dict[str, Any]]:
     """Return the matches without their texts: where each is, which words matched, and what it owes
-    to meaning, words and hints.
+    to meaning, words and hints, or to the reranker.
     """
     candidates = {candidate["entry_id"]: candidate for candidate in state["candidates"]}
     names = ("entry_id", "title", "heading", "lines", "score", "similarity", "layers", "matched")
     evidence = _trimmed(state["matches"], *names)
     for kept, match in zip(evidence, state["matches"], strict=True):
         kept["passages"] = _places(match)
-        if not state["l1"].get("reranked") and candidates:
-            kept["shares"] = _shares(match, candidates.get(match["entry_id"]))
+        if candidates:
+            reranked = bool(state["l1"].get("reranked"))
+            kept["shares"] = _shares(match, candidates.get(match["entry_id"]), reranked=reranked)
     return evidence
 
 
@@ -144,8 +156,9 @@ def _places(match: Match) -> list[dict[str, Any]]:
     return places
 
 
-def _shares(match: Match, candidate: Candidate | None) -> dict[str, float]:
-    """Return the parts of a score that meaning, words and hints gave; their sum is the score.
+def _shares(match: Match, candidate: Candidate | None, *, reranked: bool) -> dict[str, float]:
+    """Return the parts of a score that meaning, words and hints gave; their sum is the score. What
+    a reranker gave takes the place of meaning and words.
 
     A match without hints that took another place has the score of that place.
     """
@@ -153,6 +166,8 @@ def _shares(match: Match, candidate: Candidate | None) -> dict[str, float]:
     found = min(score, candidate["score"]) if candidate else 0.0
     if candidate and "L0" not in match["layers"]:
         found = score
+    if reranked:
+        return {"reranker": round(found, 4), "hints": round(score - found, 4)}
     by_meaning = candidate.get("meaning", 0.0) / (candidate["score"] or 1.0) if candidate else 0.0
     parts = {
         "meaning": found * by_meaning,

@@ -25,7 +25,7 @@ from langchain_lookup_knowledge.reading.parts import Part, parse_lines
 from langchain_lookup_knowledge.scope import Scope
 from langchain_lookup_knowledge.text.storable import storable
 from langchain_lookup_knowledge.text.visible.cleaning import one_line
-from langchain_lookup_knowledge.text.wording import line_range, shorten
+from langchain_lookup_knowledge.text.wording import line_range, named_lines, shorten
 from langchain_lookup_knowledge.types import (
     Invocation,
     InvocationRecorder,
@@ -149,7 +149,7 @@ class Reader:
             f"source: {quoted(place, width)}",
             shorten(escaped(text), room) if is_cut else escaped(text),
         ]
-        status = f"Lines {lines[0]} to {lines[1]}."
+        status = f"{named_lines(lines).capitalize()}."
         if is_cut:
             status += " This line is too long to be shown whole."
         if rest:

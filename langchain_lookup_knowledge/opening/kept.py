@@ -34,7 +34,7 @@ RENEWED_SHARE = 0.01
 file that is gone.
 """
 UNFINISHED_SECONDS = 3600
-"""Age from which an unfinished file is taken for one that nobody writes any more."""
+"""Age in seconds from which an unfinished file is considered abandoned."""
 _READING = ("reading/**/*.py", "text/**/*.py", "l0/*.py", "opening/*.py", "types.py", "scope.py")
 _LIBRARIES = ("PyYAML", "python-frontmatter", "markdown-it-py", "mdit-py-plugins")
 
@@ -46,7 +46,8 @@ class KeptEntries:
 
     Args:
         path: the file.
-        fields, selection: how the files are read; entries read otherwise are not used.
+        fields, selection: how the files are read; entries that were read in another way are not
+            used.
         writes: False if nothing may be written.
     """
 
@@ -106,7 +107,7 @@ class KeptEntries:
             self._files, self.state = files, self._loaded_state
 
     def _remove_unfinished(self) -> None:
-        """Remove what writers left that were killed; they may be large."""
+        """Remove the unfinished files of killed processes; they may be large."""
         for path in self._path.parent.glob(f".*.{self._path.name}"):
             with suppress(OSError):
                 if time.time() - path.lstat().st_mtime > UNFINISHED_SECONDS:

@@ -36,8 +36,9 @@ class Source:
     verify: bool = False
 
     def read(self, before: Knowledge | None) -> Knowledge:
-        """Read the entries again; files that are unchanged since the snapshot `before`, or else
-        since what was kept on disk, are not opened, unless `verify` is set, and not parsed.
+        """Read the entries again. A file is not parsed if it is unchanged since the snapshot
+        `before`, or else since the entries kept on disk; it is not even opened, unless `verify` is
+        set.
 
         Raises:
             DocumentError: the folder cannot be read.

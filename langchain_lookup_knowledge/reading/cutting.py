@@ -17,7 +17,7 @@ Units = Callable[[str], Sequence[int]]
 """A function that returns the start positions of the units of a text, in order."""
 
 MAX_STEPS = 200
-"""Maximum joints that are tried to leave enough text after a cut."""
+"""Maximum joints that are tried before giving up on leaving enough text after a cut."""
 
 _JOINTS = tuple(
     re.compile(joint)
@@ -170,7 +170,7 @@ def _framed(lines: Outline, block: Block, measure: Measure) -> tuple[Frame | Non
 
 
 def _html(source: str) -> tuple[str, str, list[int]]:
-    """Return head, foot and places between the rows of an HTML table, or the items of a list."""
+    """Return the frame of an HTML table or list, and the places between its rows or items."""
     rows = [found.start() for found in _HTML_ROW.finditer(source)]
     if not rows:
         return "", "", [found.start() for found in _HTML_ITEM.finditer(source)][1:]
@@ -221,7 +221,9 @@ def prose(
 
 
 def _before_tail(measure: Measure, edges: list[int], place: int, start: int, end: int) -> int:
-    """Return the last edge up to `place` that leaves enough text after it, else that at `place`."""
+    """Return the last edge up to the one at `place` that leaves enough text on both sides, else the
+    edge at `place`.
+    """
     for edge in reversed(edges[max(0, place - MAX_STEPS) : place + 1]):
         if measure.length(edge, end) >= measure.tail:
             return edge if measure.length(start, edge) >= measure.tail else edges[place]

@@ -37,7 +37,7 @@ from langchain_lookup_knowledge.reading.metadata.headers import lines_above
 from langchain_lookup_knowledge.reading.metadata.lead import Line
 from langchain_lookup_knowledge.reading.metadata.standing import Standing
 from langchain_lookup_knowledge.reading.metadata.unfenced import without_block_properties
-from langchain_lookup_knowledge.reading.selection import Rules, Selection
+from langchain_lookup_knowledge.reading.selection import Rules, Selection, files_named
 from langchain_lookup_knowledge.text.headings import file_title, heading_text
 from langchain_lookup_knowledge.text.markdown import limits, outline
 from langchain_lookup_knowledge.text.visible.cleaning import (
@@ -128,11 +128,14 @@ def read_again(
             continue
         entries[name] = parsed.entry
     if not entries:
+        kind = files_named(selection.endings)
+        if kind == "Markdown file":
+            kind += f" ({', '.join(selection.endings)})"
         problems.append(
             Problem(
                 ".",
                 None,
-                f"no Markdown file ({', '.join(selection.endings)}) was read in this folder",
+                f"no {kind} was read in this folder",
             )
         )
     joined_entries, embeds = known.entries, list(known.problems)
@@ -262,7 +265,9 @@ def _as_in_the_note(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _shared_folder(sources: Iterable[Any]) -> str:
-    """Return the common folder of all absolute sources, with a final `/`; empty without one."""
+    """Return the common folder of all absolute sources, with a final `/`; empty if it does not
+    exist.
+    """
     written = (str(source) for source in sources if isinstance(source, str | os.PathLike))
     folders = [source.rpartition("/")[0] for source in written if source.startswith("/")]
     return os.path.commonpath(folders) + "/" if any(folders) else ""

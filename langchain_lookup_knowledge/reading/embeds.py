@@ -78,7 +78,7 @@ class _Refused(Exception):
 
 
 class _Limited(_Refused):
-    """A reason that depends on the host, the entry with the embed, such as a limit."""
+    """A reason, such as a limit, that depends on the host (the entry with the embed)."""
 
 
 def find_connections(body: str) -> tuple[str, Connections]:
@@ -112,8 +112,8 @@ def find_connections(body: str) -> tuple[str, Connections]:
 
 
 def joined(entries: Sequence[Entry], problems: list[Problem]) -> list[Entry]:
-    """Return entries with their links, backlinks and embedded parts, as one who sees only these
-    entries sees them.
+    """Return entries with their links, backlinks and embedded parts, for a caller who may see only
+    these entries.
 
     Embeds that cannot be resolved are reported.
     """
@@ -147,10 +147,11 @@ def joined(entries: Sequence[Entry], problems: list[Problem]) -> list[Entry]:
 
 
 def rejoined(before: Sequence[Entry], edited: Sequence[tuple[Entry, Entry]]) -> list[Entry] | None:
-    """Return entries joined as `before`, with those that were edited: each as joined before, and
-    as read now. None if an edit may change more than these entries.
+    """Return the joined entries `before`, with the edited ones renewed; `edited` pairs each of them
+    as joined before with the same entry as read now. None if an edit may change other entries, too.
 
-    It does if links or embeds changed, or what links are resolved by, or if the text is embedded.
+    That is so if an edited entry has embeds or is embedded, or if its links or the values by which
+    links are resolved have changed.
     """
     new = {entry.entry_id: entry for _, entry in edited}
     for known, entry in edited:
@@ -174,7 +175,7 @@ def rejoined(before: Sequence[Entry], edited: Sequence[tuple[Entry, Entry]]) -> 
 
 
 def _connected(entry: Entry, **values: Any) -> Entry:
-    """Return an entry with these values: itself if it has them already."""
+    """Return an entry with these values; the same object if it has them already."""
     if all(getattr(entry, name) == value for name, value in values.items()):
         return entry
     return replace(entry, **values)
@@ -233,8 +234,8 @@ class _Reader:
     def _restored(self, name: str, text: str) -> str:
         """Return a part of an entry's text with its embeds as written.
 
-        They are there for every caller, whether read in place or not. Otherwise their absence would
-        tell a caller that an entry exists which a scope hides.
+        They are there for every caller, whether read in place or not. Otherwise, a missing embed
+        would reveal to a caller that there is an entry which a scope hides.
         """
         marks = self._entries[name].written.marks
 

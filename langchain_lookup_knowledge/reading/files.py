@@ -79,7 +79,9 @@ def read_text(folder: Path, name: str) -> str:
 
 
 def path_on_disk(folder: Path, name: str) -> Path:
-    """Return the path of a file, given its name in NFC; on the disk, its form may be another."""
+    """Return the path of a file, given its name in NFC; the name on disk may have another Unicode
+    form.
+    """
     path, parts = folder / name, Path(name).parts
     if os.path.lexists(path) or Path(name).is_absolute() or ".." in parts:
         return path

@@ -213,6 +213,6 @@ def _folded(path: str) -> str:
 
 
 def _only(found: Iterable[str]) -> str | None:
-    """Return the only one of some entries; None if there are none, or several."""
+    """Return the entry if there is only one; None if there are none, or several."""
     several = set(found)
     return several.pop() if len(several) == 1 else None

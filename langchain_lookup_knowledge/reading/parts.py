@@ -31,10 +31,10 @@ How = Literal["link", "backlink", "near", "words"]
 class Related(TypedDict):
     """An entry related to another one.
 
-    `how`: "link" if the other one links to it or embeds it; "backlink" if it links to the other one
-    or embeds it; "near" if one of its passages is similar in meaning or words: `heading`, `lines`
-    and `similarity` then describe that passage. "words" if only its title and frontmatter share
-    words.
+    `how`: "link" if the other entry links to this one or embeds it; "backlink" if this entry links
+    to the other one or embeds it; "near" if one of the passages of this entry is similar in meaning
+    or words: `heading`, `lines` and `similarity` then describe that passage. "words" if only its
+    title and frontmatter share words.
     """
 
     entry_id: str
@@ -174,7 +174,7 @@ class Cited(NamedTuple):
 
 
 def cited(written: str) -> Cited:
-    """Return the parts of a citation; lines come before the heading, which may be that of a cut."""
+    """Return the parts of a citation. If it has lines, they are used and its heading is not."""
     found = _CITED.fullmatch(written)
     if found is None:
         return Cited(written)

@@ -47,6 +47,12 @@ _RUN = re.compile(r"\*+")
 _GROUP = re.compile(r"\(\?P<\w+>")
 
 
+def files_named(endings: Sequence[str]) -> str:
+    """Return what files with these endings are called in a message."""
+    markdown = set(endings) == set(ENDINGS)
+    return "Markdown file" if markdown else f"file ending in {' or '.join(endings)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which files are read.
@@ -190,7 +196,7 @@ class Rules:
         return None
 
     def _gitignore(self, parts: tuple[str, ...]) -> _Patterns | None:
-        """Return the patterns of the `.gitignore` in a folder; None without one."""
+        """Return the patterns of the `.gitignore` in a folder; None if there is no such file."""
         if parts not in self._ignored:
             self._ignored[parts] = self._read_gitignore(parts)
         return self._ignored[parts]

@@ -86,7 +86,9 @@ def changes(folder: Path, stop: threading.Event | None = None) -> Iterator[bool]
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a folder; a replacement has others. None without a folder."""
+    """Return the device and inode of a folder; a folder that replaces it has others. None if there
+    is no folder.
+    """
     with suppress(OSError):
         status = folder.stat()
         return status.st_dev, status.st_ino

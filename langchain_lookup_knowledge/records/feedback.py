@@ -25,7 +25,7 @@ MAX_NOTE_CHARS = 2000
 TRACE_KEY = "first_match_right"
 """The name of the feedback in LangSmith."""
 TRACE_MS = 3000
-"""Milliseconds that LangSmith may take for it."""
+"""Maximum milliseconds for sending feedback to LangSmith."""
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -149,7 +149,9 @@ def questions_in_folder(data_folder: Path) -> list[dict[str, Any]]:
 
 
 def gap_key(query: str, scope: Mapping[str, str]) -> str:
-    """Return the key under which a query is marked as done: its hash, or the hash of both."""
+    """Return the key under which a query is marked as done: its hash or, with a scope, the hash of
+    both.
+    """
     key = hash_of(query)
     return hash_of(f"{key} {json.dumps(sorted(scope.items()))}") if scope else key
 

@@ -24,21 +24,23 @@ from langchain_lookup_knowledge.records.selection import (
     Overview,
     Selection,
     counted,
+    is_dated,
     is_scope,
     json_of_kind,
+    moment_text,
     moments_of,
     one_if,
+    raw_columns,
     sources,
     unit_of,
 )
 from langchain_lookup_knowledge.records.table import (
     DETAIL_FACTS,
+    UNDATED,
     facts_index,
-    is_dated,
-    moment_text,
-    raw_columns,
     tool_feedback,
     tool_invocation,
+    undated_index,
 )
 from langchain_lookup_knowledge.types import L1_FAILED, Invocation
 
@@ -71,13 +73,13 @@ class History:
         self._dialect = recorder.read(lambda connection: connection.dialect.name)
         with suppress(RecordError):  # a read-only database still works, but more slowly
             recorder.migrate()
-        indexed = False
+        present = set()
         if self._dialect == "sqlite":
-            present = sa.text("SELECT 1 FROM sqlite_master WHERE name = :name").bindparams(
-                name=facts_index.name
-            )
-            indexed = bool(self._rows(present))
-        self._plain, self._detailed, self._columns = sources(self._dialect, indexed=indexed)
+            present = {name for (name,) in self._rows(sa.text("SELECT name FROM sqlite_master"))}
+        self._knows_undated = undated_index.name in present
+        self._plain, self._detailed, self._columns = sources(
+            self._dialect, indexed=facts_index.name in present
+        )
         self._has_feedback = recorder.read(
             lambda connection: sa.inspect(connection).has_table(tool_feedback.name)
         )
@@ -90,9 +92,7 @@ class History:
 
     def overview(self, selection: Selection) -> Overview:
         """Return the counts of the selected lookups."""
-        created = self._facts(selection, "created_at").c.created_at
-        ends = (self._moment(end(created)) for end in (sa.func.min, sa.func.max))
-        first, last = (moment_of(moment) for moment in self._rows(sa.select(*ends))[0])
+        first, last = self._ends(selection)
         now = datetime.now(UTC)
         if first and last:  # a lookup dated 9998 must not stretch the timeline
             last = max(first, min(last, now))
@@ -108,6 +108,14 @@ class History:
                 "undated": self._undated(),
             },
         )
+
+    def _ends(self, selection: Selection) -> tuple[datetime | None, datetime | None]:
+        """Return the times of the first and the last selected lookup; None without lookups."""
+        created = self._facts(selection, "created_at", materialized=False).c.created_at
+        moments = sa.select(moment_text(created, self._dialect))
+        ends = (self._rows(moments.order_by(by).limit(1)) for by in (created, created.desc()))
+        first, last = (moment_of(found[0][0]) if found else None for found in ends)
+        return first, last
 
     def _feedback(self, selection: Selection) -> dict[str, int]:
         """Count the right and the wrong answers among the selected lookups."""
@@ -128,7 +136,9 @@ class History:
         return {"right": found.get(True, 0), "wrong": found.get(False, 0)}
 
     def _undated(self) -> int:
-        columns = self._columns
+        columns = self._known_columns()
+        if columns is not self._columns:
+            return 0
         dated = sa.func.coalesce(columns["dated"], sa.false())
         chosen = sa.select(columns["scope"].label("scope")).select_from(self._detailed)
         rows = chosen.where(sa.not_(dated)).subquery("undated")
@@ -138,17 +148,16 @@ class History:
         return int(self._rows(counted)[0][0])
 
     def _latency(self, selection: Selection) -> dict[str, float]:
-        durations = self._facts(selection, "duration_ms").c.duration_ms
-        known = durations < _LARGEST_MS
-        place = sa.func.row_number().over(order_by=durations).label("place")
-        ranked = sa.select(durations, place).where(known).subquery().c
-        ((total,),) = self._rows(sa.select(sa.func.count(durations)).where(known))
-        wanted = {"median": (total + 1) // 2, "p95": math.ceil(0.95 * total)}
-        found = self._rows(
-            sa.select(ranked.place, ranked.duration_ms).where(ranked.place.in_(wanted.values()))
-        )
-        latency = {row.place: row.duration_ms for row in found}
-        return {name: latency[at] for name, at in wanted.items() if at in latency}
+        durations = self._facts(selection, "duration_ms", materialized=False).c.duration_ms
+        known = sa.select(durations).where(durations < _LARGEST_MS)
+        total = self._rows(sa.select(sa.func.count()).select_from(known.subquery()))[0][0]
+        if not total:
+            return {}
+        median = known.order_by(durations).offset((total - 1) // 2)
+        p95 = known.order_by(durations.desc()).offset(total - math.ceil(0.95 * total))
+        wanted = {"median": median, "p95": p95}
+        found = {name: self._rows(one.limit(1)) for name, one in wanted.items()}
+        return {name: rows[0][0] for name, rows in found.items() if rows}
 
     def _counts(self, selection: Selection, characters: int, now: datetime) -> sa.Select[Any]:
         names = ("status", "retrieval_layer", "l1_status", "level", "relaxed")
@@ -193,7 +202,7 @@ class History:
         """Return what the newest selected lookups asked and how they went, newest first.
 
         Each has `id`, `short_query` (cut to `SHOWN_CHARS`), `moment` (its time as text), `status`,
-        `l1_status` and `level`. In SQLite, an index alone is read.
+        `l1_status` and `level`. In SQLite, only an index is read.
         """
         names = ("id", "short_query", "moment", "status", "l1_status", "level")
         facts = self._facts(selection, "created_at", *names, materialized=False).c
@@ -316,15 +325,22 @@ class History:
             for text, field, count, held in rows
         ]
 
-    def _moment(self, created: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        return moment_text(created, self._dialect)
+    def _known_columns(self) -> Mapping[str, sa.ColumnElement[Any]]:
+        """Return the columns; if all rows have a readable time, none is checked again."""
+        unreadable = sa.select(_COLUMNS.id).where(sa.literal_column(UNDATED)).limit(1)
+        if not self._knows_undated or self._rows(unreadable):
+            return self._columns
+        return {**self._columns, "dated": sa.true()}
 
     def _facts(self, selection: Selection, *names: str, materialized: bool = True) -> sa.FromClause:
         """Return the named columns of the selected lookups in scope.
 
         With `materialized`, each row is read once, and SQLite reads only the index if possible.
         """
-        columns, wanted = self._columns, dict.fromkeys((*names, "scope") if self.scope else names)
+        columns, wanted = (
+            self._known_columns(),
+            dict.fromkeys((*names, "scope") if self.scope else names),
+        )
         needed = wanted.keys() | selection.needs
         source = self._detailed if DETAIL_FACTS.keys() & needed else self._plain
         rows = sa.select(*(columns[name].label(name) for name in wanted)).select_from(source)

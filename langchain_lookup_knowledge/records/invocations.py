@@ -78,8 +78,9 @@ def capped(details: dict[str, Any]) -> dict[str, Any]:
 
 
 def _certainly_fits(details: dict[str, Any]) -> bool:
-    """Return whether details fit, from the size of their UTF-8 JSON without spaces: in ASCII JSON
-    it grows at most threefold, but for the control character DEL.
+    """Return whether details certainly fit, judging by the size of their UTF-8 JSON without spaces.
+    As ASCII JSON, they are at most three times as long, unless they contain the control character
+    DEL.
     """
     try:
         written = orjson.dumps(details)

@@ -22,8 +22,9 @@ from langchain_lookup_knowledge.records.invocations import (
     utc,
 )
 from langchain_lookup_knowledge.records.rows import as_invocation
+from langchain_lookup_knowledge.records.selection import raw_columns
 from langchain_lookup_knowledge.records.spool import ERASED_SECONDS, Spool
-from langchain_lookup_knowledge.records.table import insert, raw_columns, tool_invocation
+from langchain_lookup_knowledge.records.table import insert, tool_invocation
 from langchain_lookup_knowledge.text.storable import storable
 from langchain_lookup_knowledge.types import Invocation, InvocationRecorder
 

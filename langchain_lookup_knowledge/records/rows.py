@@ -235,7 +235,13 @@ _PARTS: dict[str, _Read] = {
             "elapsed_ms": (_number, 0.0),
         }
     ),
-    "relevance": _record({"level": (_text, "unknown"), "reason": (_text, "not recorded")}),
+    "relevance": _record(
+        {
+            "level": (_text, "unknown"),
+            "reason": (_text, "not recorded"),
+            "semantic_support": (_flag, True),
+        }
+    ),
     "candidates": _list(_record(_scored, "entry_id")),
     "matches": _list(_record(_match, "entry_id")),
     "hidden": _record(_scored | {"title": (_text, "")}),

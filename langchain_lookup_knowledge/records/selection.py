@@ -11,10 +11,9 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from langchain_lookup_knowledge.records.rows import text_of
 from langchain_lookup_knowledge.records.table import (
+    DATED,
     DETAIL_FACTS,
     facts_index,
-    is_dated,
-    moment_text,
     sqlite_detail,
     tool_feedback,
     tool_invocation,
@@ -24,7 +23,7 @@ SHOWN_CHARS = 300
 """Maximum characters of a query in a list of lookups."""
 _COLUMNS = tool_invocation.c
 UNANSWERED = "unanswered"
-"""A status to select by: every one but "ok" and "degraded"."""
+"""A status to select by: any status except "ok" and "degraded"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class Selection:
 
     None or "" means any value. The query must contain `text`; ASCII letters match in any case.
     `status` may be "unanswered": neither "ok" nor "degraded". `filtered`: "fired" (a category
-    filter was chosen), "kept" or "relaxed". `slow`: the least milliseconds. `judged`: "right" or
-    "wrong", by feedback.
+    filter was chosen), "kept" or "relaxed". `slow`: the minimum duration in milliseconds. `judged`:
+    "right" or "wrong", by feedback.
     """
 
     since: date | None = None
@@ -161,6 +160,41 @@ def one_if(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
     return sa.case((condition, 1), else_=0)
 
 
+# Reading
+
+
+def moment_text(moment: sa.ColumnElement[Any], dialect: str) -> sa.ColumnElement[str]:
+    """Return a UTC time as text, `YYYY-MM-DD HH:MM:SS`; in SQLite, the text as it was written."""
+    if dialect == "postgresql":
+        return sa.func.to_char(sa.func.timezone("UTC", moment), "YYYY-MM-DD HH24:MI:SS.US")
+    return sa.type_coerce(moment, sa.Text)
+
+
+def is_dated(moment: sa.ColumnElement[Any], dialect: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a time is in the years 1 to 9999."""
+    if dialect == "postgresql":
+        first: sa.ColumnElement[Any] = sa.literal_column("timestamptz '0001-01-01 00:00:00+00'")
+        end: sa.ColumnElement[Any] = sa.literal_column("timestamptz '10000-01-01 00:00:00+00'")
+        return (moment >= first) & (moment < end)
+    return sa.literal_column(DATED, sa.Boolean)
+
+
+def raw_columns(dialect: str) -> list[sa.ColumnElement[Any]]:
+    """Return the columns without conversion, so that malformed values make no query fail.
+
+    `rows.as_invocation` turns such a row into an invocation.
+    """
+    raw: dict[str, sa.ColumnElement[Any]] = {
+        "created_at": moment_text(_COLUMNS.created_at, dialect)
+    }
+    if dialect == "postgresql":
+        raw["retrieval_details"] = sa.cast(_COLUMNS.retrieval_details, sa.Text)
+    return [
+        sa.type_coerce(raw.get(column.name, column), sa.types.NullType()).label(column.name)
+        for column in _COLUMNS
+    ]
+
+
 # Counts over time
 
 LATER = "later"
@@ -176,10 +210,10 @@ class Overview(TypedDict):
     """Counts of lookups.
 
     `time`: for each unit of time, counts by layer and by status. `latency`: median and 95th
-    percentile in milliseconds, empty without lookups. `claims`: for each unit of time, counts by
-    relevance level. `filter`: how often a filter was used (`fired`), and then dropped (`relaxed`)
-    or `kept`. `feedback`: how many answers people called `right` and `wrong`. `undated`: lookups
-    without a readable time, which no other count includes.
+    percentile in milliseconds, empty if there are no lookups. `claims`: for each unit of time,
+    counts by relevance level. `filter`: how often a filter was used (`fired`), and then dropped
+    (`relaxed`) or `kept`. `feedback`: how many answers people called `right` and `wrong`.
+    `undated`: lookups without a readable time, which no other count includes.
     """
 
     unit: str

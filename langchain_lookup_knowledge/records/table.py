@@ -1,7 +1,8 @@
 """The table of invocations, and the numbered migrations that bring an older table up to date.
 
-A new database gets the table as it is defined here, an older one the migrations that it lacks. To
-change the table, change its definition and append to `MIGRATIONS`; never edit a released migration.
+A new database gets the table as it is defined here; an older one gets the migrations that it lacks.
+To change the table, change its definition and append to `MIGRATIONS`; never edit a released
+migration.
 """
 
 import logging
@@ -97,10 +98,21 @@ facts_index = sa.Index(
     _columns["query"],
     _columns["id"],
 ).ddl_if(dialect="sqlite")
-"""An index with all columns of an overview, and those that a search of queries and the gaps need,
-so that SQLite need not read the details.
+"""An index with all columns that an overview, a search of queries and the page of gaps need, so
+that SQLite need not read the details.
 
 PostgreSQL cannot use index-only scans for expressions, so it does not get this index.
+"""
+DATED = "(created_at GLOB '[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9] *')"
+UNDATED = f"{DATED} IS NOT 1"
+"""SQLite's conditions that the time of a row can be read, and that it cannot."""
+undated_index = sa.Index(
+    "ix_tool_invocation_undated",
+    _columns["id"],
+    sqlite_where=sa.text(UNDATED),
+).ddl_if(dialect="sqlite")
+"""An index of the rows without a readable time, which are few; without it, to count them and to
+leave them out takes most of the time of each page.
 """
 _FORMER_INDEXES = ("ix_tool_invocation_facts", "ix_tool_invocation_details")
 _inserts: dict[str, Any] = {
@@ -174,17 +186,26 @@ def _add_first_columns(connection: sa.Connection) -> list[str]:
 
 def _index_facts(connection: sa.Connection) -> list[str]:
     """Replace SQLite's earlier indexes of counted details: the first failed on invalid JSON, and
-    the second had no queries.
+    the second did not contain the queries.
     """
     if connection.dialect.name != "sqlite":
         return []
     for name in _FORMER_INDEXES:
         connection.exec_driver_sql(f"DROP INDEX IF EXISTS {name}")
+    return _add_index(connection, facts_index)
+
+
+def _index_undated(connection: sa.Connection) -> list[str]:
+    """Create SQLite's index of rows without a readable time."""
+    return _add_index(connection, undated_index) if connection.dialect.name == "sqlite" else []
+
+
+def _add_index(connection: sa.Connection, index: sa.Index) -> list[str]:
     present = "SELECT 1 FROM sqlite_master WHERE name = ?"
-    if connection.exec_driver_sql(present, (facts_index.name,)).first():
+    if connection.exec_driver_sql(present, (index.name,)).first():
         return []
-    connection.execute(sa.schema.CreateIndex(facts_index))
-    return [str(facts_index.name)]
+    connection.execute(sa.schema.CreateIndex(index))
+    return [str(index.name)]
 
 
 def _add_feedback(connection: sa.Connection) -> list[str]:
@@ -199,6 +220,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(2, "index of valid details", _index_facts, automatic=False),
     Migration(3, "feedback", _add_feedback, automatic=False),
     Migration(4, "index of listed lookups", _index_facts, automatic=False),
+    Migration(5, "index of undated lookups", _index_undated, automatic=False),
 )
 
 
@@ -234,8 +256,8 @@ def check_schema(connection: sa.Connection) -> None:
     """Check that our SQLite tables are plain tables, so that no statement runs code from the file.
 
     Raises:
-        RecordError: one of them is a view or a virtual table, or has a trigger, a generated column
-            or an index on an expression that this package does not define.
+        RecordError: one of the tables is a view or a virtual table, or has a trigger, a generated
+            column or an index on an expression that this package does not define.
     """
     if connection.dialect.name != "sqlite":
         return
@@ -253,7 +275,7 @@ def check_schema(connection: sa.Connection) -> None:
 
 def _oddity(connection: sa.Connection, kind: str, name: str, sql: str) -> str | None:
     """Return why this package cannot have created a part of an SQLite schema, or None."""
-    known = {facts_index.name, *_FORMER_INDEXES}
+    known = {facts_index.name, undated_index.name, *_FORMER_INDEXES}
     words = set(re.findall(r"[a-z]+", re.sub(r'"[^"]*"|\'[^\']*\'', "", sql.casefold())))
     if kind not in ("table", "index"):
         return f"it has the {kind} {name!r} on its table"
@@ -360,41 +382,3 @@ def _differences(connection: sa.Connection) -> tuple[list[str], list[str]]:
         if column["name"] not in _columns and not column["nullable"] and column["default"] is None
     ]
     return sorted(missing), foreign
-
-
-# Reading
-
-
-def moment_text(moment: sa.ColumnElement[Any], dialect: str) -> sa.ColumnElement[str]:
-    """Return a UTC time as text, `YYYY-MM-DD HH:MM:SS`; in SQLite, the text as it was written."""
-    if dialect == "postgresql":
-        return sa.func.to_char(sa.func.timezone("UTC", moment), "YYYY-MM-DD HH24:MI:SS.US")
-    return sa.type_coerce(moment, sa.Text)
-
-
-def is_dated(moment: sa.ColumnElement[Any], dialect: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a time is in the years 1 to 9999."""
-    if dialect == "postgresql":
-        first: sa.ColumnElement[Any] = sa.literal_column("timestamptz '0001-01-01 00:00:00+00'")
-        end: sa.ColumnElement[Any] = sa.literal_column("timestamptz '10000-01-01 00:00:00+00'")
-        return (moment >= first) & (moment < end)
-    text = sa.type_coerce(moment, sa.Text)
-    return text.op("GLOB", is_comparison=True)(
-        sa.literal_column("'[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9] *'")
-    )
-
-
-def raw_columns(dialect: str) -> list[sa.ColumnElement[Any]]:
-    """Return the columns without conversion, so that malformed values make no query fail.
-
-    `rows.as_invocation` turns such a row into an invocation.
-    """
-    raw: dict[str, sa.ColumnElement[Any]] = {
-        "created_at": moment_text(_columns.created_at, dialect)
-    }
-    if dialect == "postgresql":
-        raw["retrieval_details"] = sa.cast(_columns.retrieval_details, sa.Text)
-    return [
-        sa.type_coerce(raw.get(column.name, column), sa.types.NullType()).label(column.name)
-        for column in _columns
-    ]

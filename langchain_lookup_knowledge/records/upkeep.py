@@ -11,7 +11,8 @@ from langchain_lookup_knowledge.errors import RecordError
 from langchain_lookup_knowledge.records.database import RecordDatabase
 from langchain_lookup_knowledge.records.invocations import hash_query, is_hashed, utc
 from langchain_lookup_knowledge.records.rows import details_of, text_of
-from langchain_lookup_knowledge.records.table import raw_columns, tool_feedback, tool_invocation
+from langchain_lookup_knowledge.records.selection import raw_columns
+from langchain_lookup_knowledge.records.table import tool_feedback, tool_invocation
 from langchain_lookup_knowledge.types import Invocation
 
 BATCH = 500

@@ -14,7 +14,7 @@ _OPTIONS = (
     | orjson.OPT_PASSTHROUGH_SUBCLASS
     | orjson.OPT_STRICT_INTEGER
 )
-"""With these, orjson refuses what it would encode in another way than `storable`."""
+"""With these options, orjson refuses values that it would encode differently from `storable`."""
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 

@@ -131,7 +131,9 @@ def variants(tokens: Tokens) -> list[Tokens]:
 
 
 def split_humps(tokens: Tokens) -> Tokens | None:
-    """Return the tokens with `camelCase` words split at inner capitals; None without such words."""
+    """Return the tokens with `camelCase` words split at inner capitals; None if there are no such
+    words.
+    """
     text = tokens.text
     if text.islower() or not _CAMEL_HUMP.search(text):
         return None
@@ -146,7 +148,9 @@ def split_humps(tokens: Tokens) -> Tokens | None:
 
 
 def join_parts(tokens: Tokens) -> Tokens | None:
-    """Return the tokens with words such as `e-mail` or `e.V` joined; None without such words."""
+    """Return the tokens with words such as `e-mail` or `e.V` joined; None if there are no such
+    words.
+    """
     text = tokens.text
     if "-" not in text and "." not in text:
         return None
@@ -181,8 +185,8 @@ def _remembered_fold(word: str) -> tuple[str, str, bool]:
 
 
 def folded(text: str) -> str:
-    """Return a text in lower case and one form, as its words are compared apart from accents and
-    plural endings.
+    """Return a text in lower case and one Unicode form, in which words are compared if accents and
+    plural endings matter.
     """
     if text.isascii():
         return text.lower()

@@ -20,6 +20,12 @@ def shorten(text: str, limit: int) -> str:
     return at_blank.rstrip() + "…"
 
 
+def named_lines(lines: Sequence[int]) -> str:
+    """Return the first and last of `lines` in words: "line 3" or "lines 3 to 5"."""
+    first, last = lines
+    return f"line {first}" if first == last else f"lines {first} to {last}"
+
+
 def line_range(lines: Sequence[int] | None) -> str:
     """Return a line range as a path suffix such as `:12-20`; empty if it is unknown."""
     return f":{'-'.join(map(str, dict.fromkeys(lines)))}" if lines else ""

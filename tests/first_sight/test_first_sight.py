@@ -149,6 +149,10 @@ def test_a_result_has_no_markup_of_files(tmp_path, embedding):
 def test_what_is_no_result_is_named(kb):
     with pytest.raises(ValueError, match="the result of a lookup, not str"):
         kb.show("refund")
+    with pytest.raises(ValueError, match="not one without query, status, relevance, l1: give it"):
+        kb.show({"matches": []})
+    with pytest.raises(ValueError, match="not dict"):
+        kb.show({})
 
 
 def test_entries_tools_and_retrievers_are_one_line(kb):

@@ -168,11 +168,11 @@ def test_the_list_is_filtered(browser):
 def test_a_lookup_is_a_picture(browser):
     _, body, _ = browser.get(lookup(browser, "install the vpn", layer="L0+L1"))
     page = visible(body)
-    assert '<mark class="specific">vpn<sup>' in body
-    assert "vpn 1 title" in page.casefold()
-    said = "Only the category IT was searched, because “ vpn ” names no other"
+    assert '<mark class="specific">vpn</mark>' in body
+    assert "vpn title" in page.casefold()
+    said = "Only the category “ IT ” was searched, because “ vpn ” names no other"
     assert said.casefold() in page.casefold()
-    said = "Found in VPN , line 6, because it holds “ vpn ” , its keyword, which only one file"
+    said = "Found in VPN , line 6, because it holds “ vpn ” , its title, which only one file"
     assert said in page
     assert '<mark class="hint">VPN</mark> client on your laptop.' in body
     assert 'href="vscode://file/' in body
@@ -325,14 +325,20 @@ def test_the_health_page_shows_more_than_the_status_only_to_those_with_the_token
 
 @pytest.mark.parametrize("error", [None, DocumentError, ValueError, PermissionError, KeyError])
 def test_the_health_page_without_a_knowledge_base(base, error):
+    opened = []
+
     def refused():
+        opened.append(1)
         raise error("a path that is nobody's business")
 
     recorder = SQLInvocationRecorder.in_file(base / ".lookup-knowledge/invocations.db")
     inspector = Inspector(History(recorder), look_kb=refused if error else None, name="secret")
-    answer = TestClient(inspector.app(), base_url="http://127.0.0.1").get("/healthz")
+    client = TestClient(inspector.app(), base_url="http://127.0.0.1")
     expected = (503, {"status": "degraded"}) if error else (200, {"status": "ok"})
-    assert (answer.status_code, answer.json()) == expected
+    for _ in range(20):
+        answer = client.get("/healthz")
+        assert (answer.status_code, answer.json()) == expected
+    assert len(opened) <= bool(error) * 3  # not at each request
     recorder.close()
 
 
@@ -406,13 +412,10 @@ def test_marks_may_lie_in_each_other_and_beyond_a_cut():
     def term(start, end, specific):
         return {"span": [start, end], "specific": specific}
 
-    assert (
-        marked("a <b> c", [term(2, 5, True)])
-        == 'a <mark class="specific">&lt;b&gt;<sup>1</sup></mark> c'
-    )
+    assert marked("a <b> c", [term(2, 5, True)]) == 'a <mark class="specific">&lt;b&gt;</mark> c'
     nested = marked("new york city", [term(0, 13, True), term(4, 8, False)])
-    assert re.sub(r"<sup>.*?</sup>|<[^>]*>", "", nested) == "new york city"
-    assert re.findall(r"<sup>(.*?)</sup>", nested) == ["2", "1"]
+    assert re.sub(r"<[^>]*>", "", nested) == "new york city"
+    assert re.findall(">([^<>]+)</mark>", nested) == ["new ", "york", " city"]
     assert marked("x" * 30, [term(20, 25, True)], limit=10) == "x" * 9 + "…"
 
 
@@ -590,7 +593,10 @@ def test_a_query_is_tried_without_a_record(base, browser):
     page = browser.text("/try?query=vpn&scope_given=tenant%3Dnorth")
     assert "Nothing found" in page
     assert "Is the first match right?" not in page
-    assert_harmless(browser.get("/try?query=" + quote(HOSTILE))[1])
+    for field in ("query", "k", "filters_2", "scope_given"):
+        page = browser.get(f"/try?{field}={quote(HOSTILE)}")[1]
+        assert_harmless(page)
+        assert not re.search("[\u202e\x1b\x07]", page)
     for bad in ("filters=x", "filter_mode=odd", "scope_given=%3D"):
         assert browser.get(f"/try?query=vpn&{bad}")[0] == 400
     assert len(recorder.invocations(limit=100)) == count

@@ -33,6 +33,24 @@ async def port(monkeypatch):
     await running
 
 
+def test_what_failed_is_attempted_again_after_pauses_that_grow():
+    now, tried = [0.0], []
+
+    def attempt():
+        tried.append(now[0])
+        if len(tried) < 9:
+            raise ZeroDivisionError(len(tried))
+        return "open"
+
+    attempts = serving.Attempts(lambda: now[0])
+    while now[0] < 400:
+        with suppress(ZeroDivisionError):
+            assert attempts.at(attempt) == "open"
+            break
+        now[0] += 0.5
+    assert tried == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+
+
 HALF_BODY = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nx"
 WHOLE = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 

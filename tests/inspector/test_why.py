@@ -5,6 +5,8 @@ import re
 import pytest
 from parts.invocations import invocation
 
+from langchain_lookup_knowledge.inspector.charts import owed
+from langchain_lookup_knowledge.inspector.evidence import with_marks
 from langchain_lookup_knowledge.inspector.texts import whole
 from langchain_lookup_knowledge.inspector.why import (
     answer_sentence,
@@ -70,16 +72,39 @@ def changed(**changes):
                     lines=[3, 3],
                     matched=[{"field": "text", "text": "refund"}],
                     shares={"meaning": 0.8, "words": 0.2, "hints": 0.0},
-                )
+                ),
+                "candidates": [{"entry_id": "refunds.md", "score": 1.0, "similarity": 0.58}],
             },
         ),
         (
-            "Found in Refund &lt;b&gt;, lines 12 to 20, because its meaning comes nearest, though "
-            "only at 0.21.",
+            "Found in Refund &lt;b&gt;, lines 12 to 20, because its meaning is near, at 0.58.",
+            {
+                "matches": changed(matched=[], shares={"meaning": 0.8, "words": 0.2}),
+                "candidates": [{"entry_id": "nearer.md", "score": 0.5, "similarity": 0.61}],
+            },
+        ),
+        (
+            "Found by keywords alone in Refund &lt;b&gt;, lines 12 to 20, because the query names "
+            "“E-4711”, its keyword, which only one file holds; it holds “refund”.",
+            {
+                "matches": changed(
+                    similarity=None,
+                    layers=["L0"],
+                    matched=[MATCH["matched"][0], {"field": "text", "text": "refund"}],
+                    shares={},
+                ),
+                "l0_hints": HINTS,
+                "l1": {"status": "failed", "reason": "down"},
+            },
+        ),
+        (
+            "The nearest is Refund &lt;b&gt;, lines 12 to 20, because its meaning comes nearest, "
+            "though only at 0.21.",
             {
                 "matches": changed(
                     similarity=0.21, matched=[], shares={"meaning": 1.0, "words": 0.0}
                 ),
+                "candidates": [],
                 "relevance": {"level": "low", "semantic_support": False, "reason": "x"},
             },
         ),
@@ -95,8 +120,7 @@ def changed(**changes):
         ),
         (
             "Found by keywords alone in Refund &lt;b&gt;, lines 12 to 20, because it holds "
-            "“E-4711”, its keyword, which only one file holds; it also holds “refund”. Vector "
-            "search did not take part.",
+            "“E-4711”, its keyword, which only one file holds; it also holds “refund”.",
             {
                 "matches": changed(similarity=None, shares={}),
                 "l0_hints": HINTS,
@@ -107,7 +131,10 @@ def changed(**changes):
             "Found in Refund &lt;b&gt;, lines 12 to 20, because the reranker put it first; it "
             "holds “refund”; meaning agrees at 0.58.",
             {
-                "matches": changed(matched=[{"field": "text", "text": "refund"}], shares={}),
+                "matches": changed(
+                    matched=[{"field": "text", "text": "refund"}],
+                    shares={"reranker": 0.9, "hints": 0.1},
+                ),
                 "l1": {"status": "ok", "reranked": True},
             },
         ),
@@ -156,25 +183,25 @@ def test_one_sentence_says_what_was_found_and_why(expected, given):
     ("expected", "given"),
     [
         (
-            "Only the category billing was searched, because “E-4711” names no other; outside it, "
-            "VPN was the best at 0.31, not clearly better.",
+            "Only the category “billing” was searched, because “E-4711” names no other; the best "
+            "outside it, VPN at 0.31, is not clearly better.",
             {
                 "filter": FIRED,
                 "hidden": {"entry_id": "vpn.md", "title": "VPN", "similarity": 0.31},
             },
         ),
         (
-            "Only the category billing was searched, because “E-4711” names no other.",
+            "Only the category “billing” was searched, because “E-4711” names no other.",
             {"filter": FIRED},
         ),
         (
-            "“E-4711” names the category billing alone, but a search in it alone hid better "
+            "“E-4711” names the category “billing” alone, but a search in it alone hid better "
             "candidates, so all categories were searched.",
             {"filter": {**FIRED, "relaxed": True}},
         ),
         (
-            "“E-4711” names the category billing, but vector search did not take part, so nothing "
-            "was filtered.",
+            "“E-4711” names the category “billing”, but a category limits only vector "
+            "search: no filter was used.",
             {"filter": FIRED, "l1_status": "timeout"},
         ),
         (
@@ -245,3 +272,18 @@ def test_trust_names_the_words_that_no_passage_holds():
         "no passage holds &#39;zebra&#39;."
     )
     assert trust_sentence(readable_details({})) is None
+
+
+def test_terms_of_scripts_without_spaces_are_marked_in_a_text():
+    marks = with_marks("申请发票前。E-47110 E-4711", set(), ["发票", "E-4711"])
+    assert re.findall('<mark class="hint">(.*?)</mark>', marks) == ["发票", "E-4711"]
+
+
+def test_percentages_are_of_the_best_score_as_the_bars_are():
+    def numbers(shares):
+        return [number for _, _, number in owed(shares, 0.8)]
+
+    assert numbers({"meaning": 0.2, "words": 0.6, "hints": 0.0}) == ["25%", "75%", "0%"]
+    assert numbers({"meaning": 0.1}) == ["12%", "0%", "0%"]
+    assert numbers({"reranker": 0.6, "hints": 0.2}) == ["75%", "25%"]
+    assert numbers({}) == []

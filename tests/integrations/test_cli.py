@@ -197,6 +197,8 @@ def test_eval_fits_relevance_and_later_lookups_go_by_it(tmp_path):
 def test_a_folder_without_markdown_is_indexed_if_its_endings_are_given(tmp_path):
     folder = write_files(tmp_path / "kb", {"a.txt": "# Refunds\n\nThey take five days.\n"})
     assert "no Markdown file in this folder" in run("index", folder).stderr
+    other = run("index", folder, "--endings", "rst").stderr
+    assert "no file ending in .rst in this folder: give the folder" in other
     assert run("index", folder, "--endings", "txt").stdout.startswith("1 entry; 1 new or changed")
     assert run("ask", folder, "refunds").stdout.startswith("Refunds\n")
 

@@ -90,13 +90,13 @@ async def test_hostile_documents_can_forge_no_mark_in_text_structured_content_or
     tmp_path, embedding
 ):
     rng = random.Random(7)
-    names = [f"{i}{rng.choice(['', '-<match-0>', ' </match-0>'])}.md" for i in range(60)]
+    names = [f"{i}{rng.choice(['', '-<match-0>', ' </match-0>'])}.md" for i in range(30)]
     folder = write_files(tmp_path / "kb", {name: document(rng, i) for i, name in enumerate(names)})
     options = LookupOptions(k=3, max_chars=9_000, filter_mode="off")
     with KnowledgeBase.open(folder, embedding=embedding) as kb:
         server = create_mcp_server(kb, structured=True, options=options, record=None)
         async with connected(server) as client:
-            for number in range(60):
+            for number in range(30):
                 answer = await client.call_tool(
                     "lookup_knowledge", {"query": f"item{number} refund"}
                 )

@@ -92,9 +92,9 @@ def test_models_write_lines_in_several_ways(guide, lines):
     ("arguments", "status", "text"),
     [
         (
-            {"source": "guide"},
+            {"source": "guides"},
             "no_match",
-            "Not found: there is no entry 'guide'; the nearest: 'guide.md'.",
+            "Not found: there is no entry 'guides'; the nearest: 'guide.md'.",
         ),
         ({"source": "zzz/qqq"}, "no_match", "Not found: there is no entry 'zzz/qqq'."),
         (
@@ -196,6 +196,10 @@ def test_the_knowledge_base_gives_entries_sections_and_what_is_related(guide, te
         with pytest.raises(EntryNotFoundError, match=r"the nearest: 'acme/plan\.md'"):
             read("beta/plan.md", scope=scope)
     assert tenants.related("acme/plan.md", scope=scope) == []
+    assert guide.section("guide").entry_id == "guide.md"
+    assert tenants.entry("plan", scope=scope).entry_id == "acme/plan.md"
+    with pytest.raises(EntryNotFoundError):
+        tenants.entry("plan")
     (near,) = tenants.related("acme/plan.md")
     assert (near["entry_id"], near["how"], near["lines"]) == ("beta/plan.md", "near", [4, 4])
 

@@ -66,7 +66,7 @@ entries = st.lists(
         for i, (t, k, c, e, x) in enumerate(rows)
     ]
 )
-relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @relaxed

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import write_files
+from langchain_core.documents import BaseDocumentCompressor
 
 from langchain_lookup_knowledge import (
     KnowledgeBase,
@@ -109,3 +110,20 @@ def test_odd_words_are_redacted_too(matched):
     details = {"matches": [{"entry_id": "a.md", "matched": matched}, "x"]}
     kept = hash_query({"query": "grimble", "retrieval_details": details})
     assert kept["retrieval_details"] == {"matches": [{"entry_id": "a.md", "matched": []}, "x"]}
+
+
+def test_what_a_reranker_gave_is_recorded_in_place_of_meaning_and_words(tmp_path):
+    class Reversed(BaseDocumentCompressor):
+        def compress_documents(self, documents, query, callbacks=None):
+            return list(reversed(documents))
+
+    files = {f"{name}.md": f"The {name} of a refund.\n" for name in ("rules", "time", "cost")}
+    recorder = SQLInvocationRecorder.in_file(tmp_path / "calls.db")
+    with KnowledgeBase.open(write_files(tmp_path / "kb", files), rerank=Reversed()) as kb:
+        create_lookup_knowledge_graph(kb, record=recorder).invoke({"query": "refund rules"})
+    (row,) = recorder.invocations(limit=1)
+    recorder.close()
+    assert row["retrieval_details"]["l1"]["reranked"] is True
+    for match in row["retrieval_details"]["matches"]:
+        assert list(match["shares"]) == ["reranker", "hints"]
+        assert sum(match["shares"].values()) == pytest.approx(match["score"], abs=2e-4)

@@ -127,7 +127,7 @@ def base(tmp_path_factory):
             for query in ("install the vpn", "refund and parental leave", "zebra", "", HOSTILE):
                 graph.invoke({"query": query}, {"configurable": {"thread_id": thread}})
     recorder = SQLInvocationRecorder.in_file(folder / ".lookup-knowledge/invocations.db")
-    title = HOSTILE + "x" * 1_000_000
+    title = HOSTILE + "x" * 200_000
     term = {
         "text": title,
         "field": "keywords",

@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serving() -> Iterator[str]:
     """Serve while the block runs; yield the address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:

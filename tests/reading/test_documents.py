@@ -210,6 +210,14 @@ def test_a_folder_without_markdown_is_reported(tmp_path):
     )
 
 
+def test_a_folder_without_files_of_the_chosen_endings_is_reported(tmp_path):
+    selection = Selection(endings=(".txt", ".rst"))
+    folder = write_files(tmp_path, {"a.md": "x"})
+    _, report = read_folder(folder, FrontmatterFields(), selection=selection)
+    said = ".: no file ending in .txt or .rst was read in this folder"
+    assert str(report.problems[0]) == said
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(DocumentError, match="nowhere is not a folder"):
         read_folder(tmp_path / "nowhere", FrontmatterFields())

@@ -148,7 +148,7 @@ def traced():
     """Trace to a LangSmith of our own; give the list of what it takes."""
     with HTTPServer(("127.0.0.1", 0), LangSmith) as server:
         server.taken = []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         client = Client(
             api_url=f"http://127.0.0.1:{server.server_port}", api_key="x", auto_batch_tracing=False
         )

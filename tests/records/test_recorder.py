@@ -412,7 +412,7 @@ def test_details_that_fit_are_kept_whole():
     assert capped(details_of(8_000)) == details_of(8_000)
 
 
-@pytest.mark.parametrize("size", [30_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("size", [30_000, 100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_details_too_large_lose_the_least_important_first(recorder, size):
     details = details_of(size)
     details["matches"][0]["snippet"] = details["candidates"][0]["text"] = (

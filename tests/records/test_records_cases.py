@@ -19,8 +19,12 @@ from langchain_lookup_knowledge import (
 from langchain_lookup_knowledge.integrations.tool import render
 from langchain_lookup_knowledge.records.invocations import MAX_DETAILS_BYTES
 
-CASES = [case for case in parameters("records") if case.id != "A-01"]  # in test_records_load.py
 WITHOUT_L1 = {"A-12"}  # six megabytes take long to embed
+CASES = [
+    pytest.param(*case.values, id=case.id, marks=[pytest.mark.slow] * (case.id in WITHOUT_L1))
+    for case in parameters("records")
+    if case.id != "A-01"  # in test_records_load.py
+]
 
 
 def database_down(folder, monkeypatch):

@@ -14,7 +14,12 @@ from langchain_lookup_knowledge import RecordError, SQLInvocationRecorder
 from langchain_lookup_knowledge.records import database, table
 from langchain_lookup_knowledge.records.history import History
 from langchain_lookup_knowledge.records.selection import Selection
-from langchain_lookup_knowledge.records.table import MIGRATIONS, Migration, facts_index
+from langchain_lookup_knowledge.records.table import (
+    MIGRATIONS,
+    Migration,
+    facts_index,
+    undated_index,
+)
 
 SQLITE_0_1 = """
 PRAGMA journal_mode = WAL;
@@ -83,8 +88,8 @@ def older(request, tmp_path):
 
 def added_by_migrations(url):
     """Return the names that migrations add to a table of version 0.1."""
-    index = [facts_index.name] if url.startswith("sqlite") else []
-    return [*index, "tool_feedback", "tool_gap"]
+    indexes = [[facts_index.name], [undated_index.name]] if url.startswith("sqlite") else [[], []]
+    return [*indexes[0], "tool_feedback", "tool_gap", *indexes[1]]
 
 
 def applied(url):

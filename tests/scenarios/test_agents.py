@@ -274,7 +274,7 @@ def test_plain_arguments_give_text_and_a_tool_call_the_artifact_too(case, case_k
 def test_no_fault_ends_a_tool_node(case, case_kb, embedding, tmp_path, fault):
     kb = case_kb(case)
     recorder = SQLInvocationRecorder(f"sqlite:///{tmp_path / 'locked.db'}?timeout=0.1")
-    tool = create_lookup_knowledge_tool(kb, record=recorder, options=LookupOptions(l1_timeout=1))
+    tool = create_lookup_knowledge_tool(kb, record=recorder, options=LookupOptions(l1_timeout=0.3))
     if fault == "database":
         with sqlite3.connect(tmp_path / "locked.db") as lock:
             lock.execute("BEGIN EXCLUSIVE")

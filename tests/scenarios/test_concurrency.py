@@ -50,12 +50,12 @@ def seconds_of(results):
 
 async def test_awaited_lookups_that_hang_do_not_wait_for_each_other(hanging):
     started = time.perf_counter()
-    results = await asyncio.gather(*(hanging.ainvoke({"query": "refund"}) for _ in range(200)))
+    results = await asyncio.gather(*(hanging.ainvoke({"query": "refund"}) for _ in range(80)))
     took = time.perf_counter() - started
     assert {result["l1"]["status"] for result in results} == {"timeout"}
     assert {result["primary"]["entry_id"] for result in results} == {"billing/refunds.md"}
     # In the executor's few threads, six at most would be under way at once.
-    assert seconds_of(results) > 20 * took
+    assert seconds_of(results) > 10 * took
 
 
 async def test_awaited_lookups_that_hang_do_not_hold_the_event_loop(hanging_kb, release):
@@ -88,6 +88,7 @@ def test_lookups_in_threads_that_hang_do_not_wait_for_each_other(hanging):
     assert seconds_of(results) > 10 * took
 
 
+@pytest.mark.slow
 async def test_hundreds_of_awaited_lookups_of_a_healthy_l1_all_get_it(kb):
     graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=60))
     results = await asyncio.gather(*(graph.ainvoke({"query": "refund"}) for _ in range(200)))

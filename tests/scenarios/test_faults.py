@@ -29,7 +29,7 @@ from langchain_lookup_knowledge import (
 from langchain_lookup_knowledge.l1.circuit_breaker import CircuitBreaker
 from langchain_lookup_knowledge.l1.stores.embedded_index import EmbeddedIndex
 
-HASTY, PATIENT = LookupOptions(l1_timeout=0.3), LookupOptions(l1_timeout=60)
+HASTY, PATIENT = LookupOptions(l1_timeout=0.1), LookupOptions(l1_timeout=60)
 """Time limits: one that L1 exceeds when it hangs, and one that it keeps on the busiest machine."""
 SECRET = "sk-SECRET-123"
 

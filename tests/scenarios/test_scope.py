@@ -102,6 +102,7 @@ def test_without_a_scope_the_lookup_is_refused_and_recorded_as_refused(kb, given
         0,
     )
     assert row["retrieval_details"]["l0_hints"]["entries"] == []
+    assert row["retrieval_details"]["filter"]["reason"] == "skipped"
 
 
 def test_the_model_cannot_set_the_scope(kb):

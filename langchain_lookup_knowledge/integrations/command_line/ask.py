@@ -2,11 +2,11 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from langchain_lookup_knowledge.first_sight.answer import NOT_SEARCHED, trust_of, why
 from langchain_lookup_knowledge.integrations.command_line.opening import open_kb
@@ -66,17 +66,16 @@ def add_command(commands: Commands) -> None:
 
 def _ask(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.lookup.answer.rendering import render  # noqa: PLC0415
-    from langchain_lookup_knowledge.lookup.graph import create_lookup_knowledge_graph  # noqa: PLC0415
+    from langchain_lookup_knowledge.lookup.steps import look_up  # noqa: PLC0415
 
     scope, filters = scope_of(arguments.scope), filters_of(arguments.filter)
     k = K if arguments.k is None else arguments.k
     options = LookupOptions(k=k, l1_timeout=TIMEOUT, scope_fields=tuple(scope))
     with open_kb(arguments, sync=True) as kb:
         check_filters(filters, kb.fields.filterable)
-        _note(kb.problems)
-        result: Any = create_lookup_knowledge_graph(kb, options=options, drop_weak=True).invoke(
-            {"query": " ".join(arguments.query), "filters": filters}, {"configurable": scope}
-        )
+        _note(kb.problems, arguments.folder)
+        query = " ".join(arguments.query)
+        result = look_up(kb, query, options=options, filters=filters, scope=scope)
     if arguments.json:
         print_json(result)
     elif arguments.text:
@@ -93,12 +92,13 @@ def _ask(arguments: argparse.Namespace) -> int:
     return DONE if result["matches"] else NOTHING_FOUND
 
 
-def _note(problems: Sequence[Problem]) -> None:
-    """Print the problems of the folder as a whole, and count those of its files."""
+def _note(problems: Sequence[Problem], folder: str) -> None:
+    """Print the problems of the folder as a whole, and the number of problems of its files."""
     whole = [problem.message for problem in problems if problem.path == "."]
     if count := len(problems) - len(whole):
         unused = counted(count, "file or field was", "files or fields were")
-        whole.append(f"{unused} not used as written: see `lookup-knowledge check`")
+        check = f"lookup-knowledge check {shlex.quote(folder)}"
+        whole.append(f"{unused} not used as written: see `{check}`")
     for message in whole:
         print(f"note: {printable(message)}", file=sys.stderr)
 
@@ -128,10 +128,13 @@ def answer(result: LookupResult, folder: Path, *, marks: bool) -> Iterator[str]:
 
 
 def _place(match: Match) -> tuple[str, str]:
-    """Return the path and line of a match, and those of the text shown if it is embedded in it."""
+    """Return the path of a match with the line of its best passage, and an empty text; or, if the
+    text shown is embedded, the path of the match, and the path and lines of that text.
+    """
     if match["passages"] and "path" in (shown := match["passages"][0]):
         return match["source"], shown["path"] + line_range(shown["lines"])
-    return match["source"] + line_range((match["lines"] or ())[:1]), ""
+    lines = match["passages"][0]["lines"] if match["passages"] else match["lines"]
+    return match["source"] + line_range((lines or ())[:1]), ""
 
 
 def _text(match: Match, terms: Collection[str], limit: int) -> str:

@@ -31,7 +31,7 @@ def add_command(commands: Commands) -> None:
     evaluate.add_argument(
         "--from-feedback",
         action="store_true",
-        help="ask the recorded queries whose first match people called right, too",
+        help="also ask the recorded queries whose first match was called right",
     )
     evaluate.add_argument("--json", action="store_true", help="print the figures as JSON")
     evaluate.add_argument(
@@ -47,9 +47,10 @@ def add_command(commands: Commands) -> None:
         metavar="NAME=SHARE,...",
         type=_minima,
         default={},
-        help="exit with status 1 if a figure is lower, such as evidence=0.8,ndcg=0.75; figures: "
-        "evidence (in the text shown), first (evidence in the first match), success@1, success@5, "
-        "mrr, ndcg, recall (all at 10, of the whole lookup), auc (of the relevance)",
+        help="minimum values, such as evidence=0.8,ndcg=0.75; exit with status 1 if a figure is "
+        "lower; figures: evidence (in the text shown), first (evidence in the first match), "
+        "success@1, success@5, mrr, ndcg, recall (all at 10, of the whole lookup), auc (of the "
+        "relevance)",
     )
     evaluate.add_argument(
         "--against",

@@ -52,7 +52,7 @@ MCP_TIMEOUT = 10.0
 def add_index(commands: Commands) -> None:
     """Add the command index."""
     index = commands.add_parser(
-        "index", help="update the vector index from the folder; saves its options"
+        "index", help="update the vector index from the folder, and save the options"
     )
     add_folder(index)
     index.add_argument(
@@ -190,7 +190,8 @@ def add_mcp(commands: Commands) -> None:
         action="append",
         default=[],
         help="host name by which HTTP clients may reach the server, such as that of a proxy; "
-        "repeatable (always allowed: the address, and off loopback the host name of this machine)",
+        "repeatable (always allowed: the address and, unless the server listens on loopback "
+        "alone, the host name of this machine)",
     )
     serve.set_defaults(run=_mcp)
 

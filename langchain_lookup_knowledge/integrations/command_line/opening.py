@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
     from langchain_lookup_knowledge.l1.stores.vector_index import VectorIndex
 
-NO_FILES = "no Markdown file in this folder: give the folder that holds the files"
-
 
 class EmptyFolderError(LookupKnowledgeError):
-    """The folder has no Markdown file and no data folder, so nothing is made in it."""
+    """The folder has no file to read and no data folder, so nothing is made in it."""
 
 
 def check_folder(arguments: argparse.Namespace) -> None:
@@ -32,13 +30,16 @@ def check_folder(arguments: argparse.Namespace) -> None:
     """
     from langchain_lookup_knowledge.data_folder import find_data_folder  # noqa: PLC0415
     from langchain_lookup_knowledge.reading.files import holds_files  # noqa: PLC0415
-    from langchain_lookup_knowledge.reading.selection import ENDINGS  # noqa: PLC0415
+    from langchain_lookup_knowledge.reading.selection import ENDINGS, files_named  # noqa: PLC0415
 
     folder = Path(arguments.folder).expanduser().absolute()
     known = find_data_folder(folder, arguments.data_dir, make=False).is_dir()
     endings = _endings(getattr(arguments, "endings", None)) or ENDINGS
     if not known and not holds_files(folder, endings):
-        raise EmptyFolderError(f"{arguments.folder}: {NO_FILES}")
+        raise EmptyFolderError(
+            f"{arguments.folder}: no {files_named(endings)} in this folder: give the folder that "
+            "holds the files"
+        )
 
 
 def open_kb(

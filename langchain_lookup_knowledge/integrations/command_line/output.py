@@ -24,7 +24,7 @@ class Terminal:
     """A text stream that cannot control the terminal: control characters are written as U+FFFD.
 
     `progress` lets carriage returns through, which progress bars need. `unfiltered` is the stream
-    itself, for text that is `printable` but for marks of our own.
+    itself, for text that is `printable` except for our own control codes.
     """
 
     def __init__(self, stream: Any, *, progress: bool = False) -> None:

@@ -62,7 +62,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def check_parts(arguments: argparse.Namespace) -> None:
-    """Check that the options of a shared build are given together, and without those that they
+    """Check that the options of a shared build are given together, and without options that they
     exclude.
 
     Raises:
@@ -101,7 +101,7 @@ def finish_generation(kb: "KnowledgeBase", arguments: argparse.Namespace) -> Non
     save its settings, and print which collection is live.
 
     Raises:
-        StoreError: it is not whole, or cannot be made live.
+        StoreError: it is incomplete, or cannot be made live.
     """
     from langchain_lookup_knowledge.l1.index_state import digest  # noqa: PLC0415
     from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex  # noqa: PLC0415
@@ -148,7 +148,9 @@ def server_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def live_line(index: "VectorIndex | None") -> str | None:
-    """Return which collection is live under the name of an index on a server, if it tells."""
+    """Return a line that names the live collection of an index on a server; None if the server does
+    not name it.
+    """
     from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex  # noqa: PLC0415
 
     if isinstance(index, QdrantIndex) and (live := index.generation()):

@@ -288,8 +288,8 @@ def embed_query(embedding: Embeddings, text: str) -> list[float]:
 
 
 def embed_documents(embedding: Embeddings, texts: Sequence[str]) -> list[list[float] | None]:
-    """Return one vector per text, or None if the vector is unusable. An API is called again after
-    a failure that passes.
+    """Return one vector per text, or None if the vector is unusable. A call to an API is repeated
+    after a temporary failure.
 
     Raises:
         EmbeddingError: the model fails, or returns the wrong number of vectors.
@@ -318,7 +318,9 @@ def check_documents(embedding: Embeddings) -> None:
 
 
 def _translated(call: Callable[[], T], *, again: bool = False) -> T:
-    """Return the result of a call to the model; with `again`, passing failures are tried again."""
+    """Return the result of a call to the model; with `again`, it is repeated after temporary
+    failures.
+    """
 
     def run() -> T:
         with native_calls.running():

@@ -1,4 +1,4 @@
-"""The language of a text, as far as an embedding model must know it."""
+"""The language of a text, to decide whether an embedding model knows it."""
 
 import re
 from collections import Counter
@@ -14,14 +14,14 @@ UNKNOWN = "und"
 MAX_CHARS = 600
 """Maximum characters of a text that are examined."""
 MIN_WORDS, MIN_LETTERS = 4, 16
-"""Minimum words and letters of a text in Latin letters that tell its language; names of products
-look foreign in a shorter one.
+"""Minimum words and letters for identifying the language of a text in Latin letters; in a shorter
+text, names of products look foreign.
 """
 MIN_CHARS = 6
-"""Minimum characters of a text in another script whose language is named."""
+"""Minimum characters for identifying the language of a text in another script."""
 CERTAIN, LIKELY = 0.97, 0.5
 """Minimum probability of a language in Latin letters, and of one in another script; below it, the
-text does not tell its language.
+language counts as unknown.
 """
 MAX_WORDS = 30
 ENGLISH_SHARE = 0.25
@@ -47,7 +47,7 @@ _ENGLISH_WORDS = COMMON_WORDS - frozenset(
 
 
 def is_latin(text: str) -> bool:
-    """Return whether at most a third of the words of a text are in other than Latin letters."""
+    """Return whether at most a third of the words of a text are in non-Latin letters."""
     if text.isascii():
         return True
     keys = cut(text).keys

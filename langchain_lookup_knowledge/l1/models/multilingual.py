@@ -108,7 +108,7 @@ class E5Model(FastEmbedModel):
         return vector
 
     def _engine(self, threads: int) -> Any:
-        """Return the engine, its threads set for the calling thread."""
+        """Return the engine, with its number of threads set for the calling thread."""
         engine: Any = self.load()
         engine._lib.omp_set_num_threads(min(threads, _threads.most))
         return engine
@@ -116,8 +116,8 @@ class E5Model(FastEmbedModel):
 
 @contextmanager
 def _waiting_idly() -> Iterator[None]:
-    """Have OpenMP, which reads the environment as it is loaded, wait without using the CPU: on a
-    busy machine, its threads take several times the time of their work otherwise.
+    """Make OpenMP, which reads the environment when it is loaded, wait without using the CPU.
+    Otherwise, on a busy machine, its threads take several times as long as their work needs.
     """
     name = "OMP_WAIT_POLICY"
     if name in os.environ:

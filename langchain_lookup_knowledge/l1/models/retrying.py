@@ -1,4 +1,4 @@
-"""Calling an embedding API again after a failure that passes, such as a rate limit."""
+"""Calling an embedding API again after a temporary failure, such as a rate limit."""
 
 import logging
 import random
@@ -17,13 +17,13 @@ FIRST_PAUSE = 1.0
 MAX_PAUSE = 30.0
 """Maximum seconds before the next try, even if the server asks for more."""
 _PASSING = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
-"""HTTP statuses of failures that pass."""
+"""HTTP statuses of temporary failures."""
 _PASSING_NAMES = ("timeout", "connecterror", "connectionerror", "ratelimit", "unavailable")
 
 
 def retried(call: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:
-    """Return the result of a call, tried up to `MAX_TRIES` times while its failures are passing
-    ones. The server may name the pause before the next try.
+    """Return the result of a call, tried up to `MAX_TRIES` times as long as its failures are
+    temporary. The server may say how long to wait before the next try.
     """
     for number in range(1, MAX_TRIES):
         try:
@@ -38,7 +38,7 @@ def retried(call: Callable[[], T], sleep: Callable[[float], None] = time.sleep) 
 
 
 def passes(error: Exception) -> bool:
-    """Return whether a failure is one that passes: a rate limit, a busy server, no connection."""
+    """Return whether a failure is temporary: a rate limit, a busy server, or no connection."""
     status = _status(error)
     if status is not None:
         return status in _PASSING

@@ -32,7 +32,7 @@ BUILD_ROOM = 50_000_000
 """Bytes that must be free while the index is written; a batch of passages needs far less."""
 MAX_MANIFEST, MAX_JSON = 1 << 30, 1 << 24
 FIRST_CHECKED_PAYLOAD = 6
-"""The payload version from which on every manifest has checksums."""
+"""From this payload version on, every manifest has checksums."""
 PROBE_SECONDS = 120
 _NAME = re.compile(r"generation-[0-9a-f]{12}")
 _MANIFEST = {"fingerprint": dict, "digests": dict, "points": int, "unembedded": list}

@@ -27,7 +27,7 @@ class KeptPayloads:
     ) -> dict[PointId, Payload]:
         """Return the payloads of points; `read` returns those that are not kept.
 
-        `is_current` tells whether a kept payload is still that of its point.
+        `is_current` tells whether a kept payload is still the current one of its point.
         """
         known = ((point_id, self._kept.get(point_id)) for point_id in point_ids)
         found = {
@@ -43,8 +43,8 @@ class KeptPayloads:
 
 
 def version_of(payload: Payload | None) -> tuple[Any, Any]:
-    """Return what tells whether two payloads of a point are the same: the digest of its entry, and
-    the brand of the index that it was written for.
+    """Return the version of a payload: the digest of its entry, and the brand of the index that it
+    was written for. Payloads of a point with the same version are equal.
     """
     metadata = (payload or {}).get("metadata")
     if not isinstance(metadata, dict):

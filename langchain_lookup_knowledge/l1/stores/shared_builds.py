@@ -20,7 +20,7 @@ from langchain_lookup_knowledge.text.wording import counted
 
 _GENERATION_NAME = re.compile(r"[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
 NAMED = 3
-"""Number of entries that the error about an incomplete generation names of each kind."""
+"""Maximum number of entries of each kind that the error about an incomplete generation names."""
 
 
 def collection_of(name: str, generation: str) -> str:
@@ -143,7 +143,7 @@ def finish(
 
 def _difference(found: Mapping[str, str], digests: Mapping[str, str], parts: int) -> str | None:
     """Return how the entries of a generation differ from those of the folder, and which parts are
-    to be written again; None if they do not.
+    to be written again; None if there is no difference.
     """
     kinds = {
         "missing": sorted(digests.keys() - found.keys()),

@@ -52,12 +52,12 @@ SHOWN_FIELDS = (
 )
 """Payload fields that are read to show a passage."""
 FOUND_FIELDS = (ENTRY_FIELD, DIGEST_FIELD, "metadata.fingerprint")
-"""Payload fields that a search on a server returns: which entry a passage is of, and what tells
-whether its payload has changed since it was last read.
+"""Payload fields that a search on a server returns: the entry of a passage, and the values that
+show whether its payload has changed since it was last read.
 """
 ATTRIBUTE_FIELD = "metadata.attributes"
-"""What scopes ask for: the attributes that all entries of a passage share, the one that it is found
-in and those that it comes through.
+"""What scopes ask for: the attributes that the entry with the passage shares with all entries that
+the passage is embedded from.
 """
 FILTER_FIELD = "metadata.entry_attributes"
 """What callers' filters ask for: the attributes and folders of the entry that a passage is found
@@ -111,7 +111,7 @@ class Point:
 
 
 def point_id(entry_id: str, number: int) -> int:
-    """Return the id of a passage, by the id of its entry and its number in it."""
+    """Return the id of a passage, made from the id of its entry and its number in the entry."""
     name = f"{entry_id}\n{number}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest())
 

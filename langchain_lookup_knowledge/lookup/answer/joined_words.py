@@ -1,4 +1,5 @@
-"""Query words that a text contains only in another form: of the glossary, or of a code.
+"""Query words that a text contains only in another form: one from the glossary, or another spelling
+of a code.
 
 All functions are pure.
 """
@@ -32,7 +33,9 @@ def held_forms(
 def matched_forms(
     joins: Iterable[GlossaryJoin], texts: Sequence[str]
 ) -> tuple[list[str], list[Matched]]:
-    """Return the forms of codes that the texts contain, and the glossary forms as matches."""
+    """Return the other spellings of codes that the texts contain, and the other glossary forms that
+    they contain, as reasons for a match.
+    """
     held = held_forms(joins, texts)
     codes = [form for join, form in held if is_respelled(join["text"], form)]
     glossary: list[Matched] = [

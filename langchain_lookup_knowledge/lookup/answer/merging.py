@@ -27,8 +27,8 @@ HINT_WEIGHT = 0.4
 BEST_SHOWN = 3
 """Number of passages, the best of all, whose entries are matches even if they rank lower."""
 MOST_NAMED = 3
-"""Maximum entries that a query can name by their declared terms: more are a topic, and do not tell
-which of them is meant.
+"""Maximum entries that a query can name by their declared terms: if more have these terms, the
+query names a topic and not an entry.
 """
 WEAK = 0.35
 """Share of the best entry's score below which an entry is considered noise."""
@@ -98,8 +98,8 @@ def merge(
 def _with_best_passages(
     order: Sequence[str], candidates: Sequence[Candidate], limit: int
 ) -> list[str]:
-    """Return the first `limit` entries of an order, the last of them replaced by the entries of the
-    best passages that are missing; the first entry stays.
+    """Return the first `limit` entries of an order. Missing entries of the best passages replace
+    the last of them, but never the first.
     """
     passages = [(p["score"], one["entry_id"]) for one in candidates for p in one["passages"]]
     best = {entry_id for _, entry_id in sorted(passages, key=lambda one: -one[0])[:BEST_SHOWN]}
@@ -162,8 +162,8 @@ def specific_entries(hints: Hints) -> list[str]:
 
 
 def names_all(hints: Hints, entry_id: str, terms: Collection[str]) -> bool:
-    """Return whether the specific terms that an entry declares cover all terms of a query, and
-    those of few other entries do: at most `MOST_NAMED`.
+    """Return whether the specific terms that an entry declares cover all terms of a query, and this
+    is true of at most `MOST_NAMED` entries.
     """
     specific = {
         term["text"].casefold(): term["text"] for term in hints["terms"] if term["specific"]

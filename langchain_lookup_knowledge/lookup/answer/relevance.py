@@ -42,8 +42,8 @@ HIGH, MEDIUM = 0.88, 0.63
 MAX_WEIGHT = 1000
 """Maximum absolute weight of a fitted model; the weights of real models are below 100."""
 NAME_LEAD, NAME_ABSENT = 0.1, 0.5
-"""Minimum lead, and maximum share of absent terms, of a match that is medium by the names that it
-holds: of 13 such matches of the Chinese benchmark, all are right.
+"""Minimum lead, and maximum share of absent terms, of a match that is medium because it contains
+the names in the query. All 13 such matches in the Chinese benchmark are right.
 """
 MANY_ENTRIES = 1000
 """Number of entries in which a missing word tells most."""
@@ -169,8 +169,8 @@ def assess(
 
     Only the dense similarity of the first match counts as semantic support. A first match that L1
     did not find has the level "medium" if it declares a specific term of the query, else "low". One
-    that L1 found is at least "medium" if its specific terms are all that the query asks for, and
-    those of few other entries are, too.
+    that L1 found is at least "medium" if its specific terms cover the whole query, and this is true
+    of few other entries.
 
     Args:
         hints: the hints that L0 found.
@@ -214,9 +214,9 @@ def bounded_by_exact_things(
 ) -> RelevanceLevel:
     """Return the level, bounded by the codes, versions, addresses and the like in the query.
 
-    The level is low if one of them is in no passage, because the query asks for that very thing. It
-    is at most medium if one of them is only in other matches. It is at least medium if the first
-    match contains all of them.
+    The level is low if one of these things is in no passage, because the query asks for that very
+    thing. The level is at most medium if one of them is only in other matches. It is at least
+    medium if the first match contains all of them.
 
     A query of nothing but numbers does not say what they count: its level is at most medium unless
     the hints point at the first match, and low if no passage contains any of them.
@@ -247,8 +247,8 @@ def judged_by_words(
     frequencies: Mapping[str, int],
 ) -> Relevance:
     """Return the relevance of matches that were found by words alone, because the model does not
-    know a language: at most medium, and medium if the first match holds the names in the query.
-    `unknown` says so; None if the model knows the language.
+    know a language: at most medium, and at least medium if the first match contains the names in
+    the query. `unknown` is a caveat about the language; None if the model knows it.
     """
     if not unknown:
         return relevance
@@ -261,8 +261,9 @@ def judged_by_words(
 def _holds_names(
     first: FoundEntry, measured: Mapping[Feature, float], frequencies: Mapping[str, int]
 ) -> bool:
-    """Return whether the first match, clearly better than the third, holds the names in a query in
-    a script written without spaces: the words in another script, such as those of products.
+    """Return whether the first match is clearly better than the third and contains at least half of
+    the names in the query. Names, such as those of products, are words in another script in a query
+    that is otherwise in a script written without spaces.
     """
     names = [term for term in frequencies if not is_part(term)]
     if not names or len(names) == len(frequencies):

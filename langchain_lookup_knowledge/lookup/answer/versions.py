@@ -110,9 +110,9 @@ def without_replaced_first(
 ) -> list[str]:
     """Return ids in their order, except that each entry comes after its replacements.
 
-    An entry keeps its place before its replacement if the query asks for the older one: it names
-    its version, or the older one has a rare term of the query that the newer one lacks. `rare` maps
-    ids to the rare terms of the query in their passages.
+    An entry keeps its place before its replacement if the query asks for the older one. It does so
+    if it names the version of the older entry, or if the older entry has a rare term of the query
+    that the newer one lacks. `rare` maps ids to the rare terms of the query in their passages.
     """
     if not any(entries[one].standing.names_others for one in ids if one in entries):
         return list(ids)
@@ -152,7 +152,7 @@ def _replaces(entries: Mapping[str, Entry], new: str, old: str) -> bool:
 
 
 def shown(items: Sequence[Listed], pages: Pages) -> list[Listed]:
-    """Return the hints that are shown themselves, without those that another page represents."""
+    """Return the hints, without those whose entry is represented by another page."""
     return [item for item in items if item["entry_id"] in pages]
 
 
@@ -185,8 +185,9 @@ def in_order(
     limit: int = 100,
     query: str = "",
 ) -> list[FoundEntry]:
-    """Return at most `limit` found entries, each after its replacements, unless the query asks for
-    the older one, and with the score of its place. A candidate that replaces one of them is added.
+    """Return at most `limit` found entries, each with the score of its place. An entry comes after
+    its replacements, unless the query asks for the older one. A candidate that replaces one of the
+    entries is added.
     """
     by_id = {entry.entry_id: entry for entry in found}
     ids = {*by_id, *(candidate["entry_id"] for candidate in candidates)}

@@ -1,1 +1,1 @@
-"""What those who run a knowledge base measure."""
+"""Measurements for those who operate a knowledge base."""

@@ -29,7 +29,7 @@ class _Instruments(NamedTuple):
 
 @cache
 def _instruments() -> _Instruments | None:
-    """Return the instruments, made once in a process; None without OpenTelemetry."""
+    """Return the instruments, made once in a process; None if OpenTelemetry is not installed."""
     try:
         from opentelemetry import metrics  # noqa: PLC0415
     except ImportError:
@@ -90,7 +90,9 @@ def _observed(
     worst: Callable[[Iterable[int]], int],
     _: "CallbackOptions",
 ) -> "Iterable[Observation]":
-    """Return one value for each name of a folder: the worst of those that share it."""
+    """Return one value for each folder name: the worst one, if several knowledge bases share the
+    name.
+    """
     from opentelemetry.metrics import Observation  # noqa: PLC0415
 
     values: dict[str, list[int]] = {}

@@ -1,5 +1,5 @@
 """Files that were read before: a file is opened again only if its size or one of its times changed,
-and parsed again only if its bytes did.
+and parsed again only if its bytes changed.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ from langchain_lookup_knowledge.reading.entry import Entry
 from langchain_lookup_knowledge.types import Problem
 
 SETTLED = 2_000_000_000
-"""Nanoseconds between the last change of a file and its reading, from which on equal times mean
-equal bytes: file systems may count time in steps of up to two seconds.
+"""Nanoseconds that a file must have been unchanged when it is read, so that equal times mean equal
+bytes from then on: file systems may count time in steps of up to two seconds.
 """
 
 MAX_EDITED = 1000
-"""Maximum entries that are joined by themselves; if more changed, all are joined again."""
+"""Maximum edited entries that are joined again alone; if more were edited, all entries are."""
 
 
 class FileKey(NamedTuple):
@@ -45,8 +45,8 @@ class Parsed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A file as it was read; `is_settled`: whether equal keys mean equal bytes, because it is no
-    link and had not been changed shortly before.
+    """A file as it was read; `is_settled`: whether an equal key later means equal bytes; false for
+    a link, and for a file that had been changed shortly before it was read.
     """
 
     key: FileKey
@@ -71,8 +71,8 @@ class KnownFolder:
     def edited(
         self, files: Mapping[str, ReadFile], names: Sequence[str]
     ) -> list[tuple[Entry, Entry]] | None:
-        """Return the entries whose files hold other bytes than before, as joined before and as
-        read now; None if the folder has other entries, or too many of them changed.
+        """Return the entries whose files have changed, each as joined before and as read now; None
+        if the folder has other entries than before, or if too many have changed.
         """
         if names != [entry.entry_id for entry in self.entries] or list(files) != list(self.files):
             return None
@@ -140,7 +140,9 @@ class Reader:
 
 
 def _key(path: Path) -> FileKey:
-    """Return the key of a file; a link has that of no file, because it may lead elsewhere later."""
+    """Return the key of a file; a link gets a key that no file has, because it may later lead
+    somewhere else.
+    """
     try:
         status = os.lstat(path)
     except OSError:

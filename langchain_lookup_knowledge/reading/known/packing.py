@@ -1,4 +1,4 @@
-"""Read files and entries as plain values, to keep them on disk, and back."""
+"""Converting read files and entries to plain values, to keep them on disk, and back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -54,7 +54,7 @@ def _values(value: Standing | Embed) -> list[Any] | None:
 
 
 def unpacked_files(blocks: Iterable[Sequence[Any]]) -> dict[str, ReadFile]:
-    """Return the files that `packed_files` made plain values of."""
+    """Return the files from the plain values that `packed_files` made."""
     return {packed[0]: _file(packed) for block in blocks for packed in block}
 
 
@@ -97,7 +97,7 @@ def packed_joined(known: KnownFolder) -> list[Any]:
 
 
 def unpacked_joined(files: Mapping[str, ReadFile], packed: Sequence[Any]) -> KnownFolder:
-    """Return the folder of these files, joined as it was kept."""
+    """Return the folder of these files, with the links and embeds that `packed_joined` kept."""
     added, problems = packed
     entries = [
         _joined(one.parsed.entry, added.get(name))

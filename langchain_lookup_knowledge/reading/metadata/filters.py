@@ -31,7 +31,7 @@ class Condition(NamedTuple):
     """A field, and values of which an entry must have at least one.
 
     Values are category keys, folders with a trailing `/`, states, or frontmatter values as written.
-    `attributes`: for a state, all attributes by which the entries that have it declare it.
+    `attributes`: for a state, the frontmatter keys and values with which entries declare it.
     """
 
     field: str

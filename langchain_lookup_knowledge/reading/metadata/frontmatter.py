@@ -50,6 +50,7 @@ _MARKED = re.compile(
 MAX_MARKED = 1000
 """Maximum characters of a value that is searched for marks; a longer one is ignored anyway."""
 _NOT_SEARCHED = re.compile(r"true|false|yes|no|on|off|-?\d{1,3}|/.*", re.IGNORECASE)
+_TEMPLATE = re.compile(r"\s*<%.*%>\s*", re.DOTALL)
 _LAYOUT_KEYS = frozenset("layout template theme css cssclass cssclasses icon image outline".split())
 _INLINE_CODE = re.compile(r"`[^`\n]*`")
 _INLINE_TAG = re.compile(r"(?<![^\s(,;])#((?=[\d/_-]*[^\W\d_])[\w/-]+)")
@@ -314,11 +315,13 @@ class Frontmatter:
                 f"{key}: a value with the tag {one_line(node.tag)!r} is ignored: remove the tag",
             )
             return ""
+        if unfilled := _TEMPLATE.fullmatch(node.value):  # `<% tp.file.title %>` of Templater
+            self._report(node, f"{key}: a template that was not filled in is ignored: fill it in")
         if found := suspicious(node.value):
             self._report(
                 node, f"{key}: hidden characters are removed ({', '.join(found)}): {SUSPICION}"
             )
-        return "" if _is_null(node) else str(node.value)
+        return "" if unfilled or _is_null(node) else str(node.value)
 
 
 def draft_field(attributes: Iterable[tuple[str, str]]) -> str | None:

@@ -89,7 +89,8 @@ def find_header(text: str, *, untitled: bool = False) -> Header | None:
 
 
 def find_exported(name: str, text: str) -> Header | None:
-    """Return the lines `Key: value` below the title of a page that Notion exported; None without.
+    """Return the lines `Key: value` below the title of a page that Notion exported; None if there
+    are none.
 
     The name of such a file ends with an id. The lines stay in the body, since they may be prose.
     """
@@ -289,5 +290,5 @@ def _mark(line: int) -> yaml.Mark:
 
 
 def lines_above(text: str, body: str) -> int:
-    """Return the number of lines of a text above its body, which the header takes."""
+    """Return how many lines of a text the header takes above the body."""
     return text[: max(0, text.rfind(body))].count("\n")

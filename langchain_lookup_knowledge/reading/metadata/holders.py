@@ -54,7 +54,7 @@ class Holders:
         return tuple(self._as_declared(one) if one.field == STATE else one for one in found)
 
     def _as_declared(self, condition: Condition) -> Condition:
-        """Add the attributes by which entries declare these states; an index knows no others."""
+        """Add the attributes with which entries declare these states: an index holds no states."""
         found = self.meeting([condition])
         attributes = {pair for entry in found for pair in entry.attributes if pair[0] in STATE_KEYS}
         return condition._replace(attributes=tuple(sorted(attributes)))
@@ -67,7 +67,8 @@ class Holders:
     def seen_by(self, scope: Scope) -> list[Entry]:
         """Return the entries that may be seen in a scope, in their order.
 
-        A scope compares frontmatter values as written, also where a filter compares other ones.
+        A scope compares frontmatter values as written, even for a field with which a filter
+        compares other values, such as states.
         """
         places = set.intersection(
             *(set(_at_any(self._written(field.casefold()), [value])) for field, value in scope)

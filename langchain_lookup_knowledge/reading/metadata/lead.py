@@ -108,8 +108,8 @@ def _place(
 ) -> tuple[int, list[tuple[str, int]]]:
     """Return the header line where a text ends, and its lines, each with its header line.
 
-    The lines are those of the header if they equal the parsed value, else the value as one line.
-    `at` is the header line where the previous text ends.
+    The lines come from the header if they equal the parsed value; else the value is one line. `at`
+    is the header line where the previous text ends.
     """
     start, end = scalar.start_mark, scalar.end_mark
     if not header:

@@ -125,6 +125,6 @@ def refers_to(reference: str, origin: str, entry_id: str, title: str) -> bool:
 
 
 def version_parts(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version: `(2, 1)` for `v2.1.x`; empty without a number."""
+    """Return the numbers of a version: `(2, 1)` for `v2.1.x`; empty if it has no number."""
     found = re.search(r"\d+(?:\.\d+)*", version)
     return tuple(int(part[:18]) for part in found[0].split(".")) if found else ()

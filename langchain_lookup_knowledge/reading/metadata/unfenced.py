@@ -40,7 +40,7 @@ def find_unfenced(text: str, *, untitled: bool = False) -> Unfenced | None:
 
     A Logseq header has lines `key:: value`. A Pandoc header has three lines with `%`, the last with
     a date, or begins with the title of a manual page such as `% LS(1)`; other lines with `%` may be
-    comments. A MultiMarkdown header has lines `Key: value` up to an empty line, one of them
+    comments. A MultiMarkdown header has lines `Key: value` up to an empty line; one of the keys is
     `Title`. `untitled`: also accept such a header without `Title`.
     """
     lines = text.split("\n", MAX_LINES)[:MAX_LINES]

@@ -163,10 +163,11 @@ _SIGN_OR_DATA = re.compile(_SIGNS + _DATA, re.VERBOSE)
 
 
 WITHIN = 0.5
-"""Added to the number of a line in a pair of `Shifts` that holds from the middle of the line on."""
+"""Added to the line number in a pair of `Shifts` that applies only from within the line on."""
 Shifts = tuple[tuple[float, int], ...]
-"""Pairs (line, shift): from this line of a text on, line `n` is the file's line `n + shift`. Where
-lines of the file became one line, the shift of its end is that of the pair of line `n + WITHIN`.
+"""Pairs (line, shift): from this line of a text on, line `n` is the file's line `n + shift`. If
+several lines of the file became line `n`, the pair of `n + WITHIN` has the shift for the end of
+line `n`.
 """
 _LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
 
@@ -227,7 +228,9 @@ def visible(body: str) -> Visible:
 
 @lru_cache(maxsize=1)
 def _scanned(text: str) -> "tuple[_Scan, list[tuple[int, int, str]]]":
-    """Return a finished scan and the edits that it found; reading asks twice for most texts."""
+    """Return a finished scan and the edits that it found. The last result is cached, because
+    reading a text usually needs it twice.
+    """
     scan = _Scan(text)
     return scan, list(scan.hidden())
 

@@ -77,7 +77,9 @@ class Dialects:
 
     @cached_property
     def _divisions(self) -> dict[int, int]:
-        """Ends of Pandoc's divisions (`::: {.a}` .. `:::`), which may be nested, by their start."""
+        """The end of each of Pandoc's divisions (`::: {.a}` .. `:::`), by its start; divisions may
+        be nested.
+        """
         found: dict[int, int] = {}
         opened: list[int] = []
         for fence in _DIVISION.finditer(self._text):

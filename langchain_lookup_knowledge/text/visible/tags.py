@@ -37,7 +37,7 @@ _CONTROL = frozenset(
     "paginate section set spaceless switch tablerow trans unless use when with".split()
 )
 _INCLUDED_TEXTS = ("alt", "title", "heading", "text", "content", "message", "body", "caption")
-"""Arguments of an include that the file it includes shows as text."""
+"""Arguments of an include tag whose values the included file shows as text."""
 _INCLUDES = frozenset("partial readfile render snippet transclude".split())
 _SAMPLES = frozenset("code_sample codefile codenew literalinclude".split())
 _STATES = frozenset(

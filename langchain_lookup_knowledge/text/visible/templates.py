@@ -83,8 +83,8 @@ class Templates:
 
     @cached_property
     def _comments(self) -> dict[int, int]:
-        """Positions of the closing tags of Liquid comments, which may be nested, by where they
-        begin.
+        """Positions of the closing tags of Liquid comments, by the positions of their opening tags;
+        comments may be nested.
         """
         found: dict[int, int] = {}
         opened: list[int] = []
@@ -153,7 +153,9 @@ class Templates:
         return end, [self._put(start, end, text, tag, is_paired=last is not None)]
 
     def _closing(self, last: int) -> int:
-        """Return where the end mark of the closing tag at `last` is; -1 if there is none."""
+        """Return the position of the `}}` or `%}` of the closing tag at `last`; -1 if there is
+        none.
+        """
         mark = "}}" if self._text.startswith("{{", last) else "%}"
         return self._text.find(mark, last, last + MAX_TAG)
 

@@ -204,7 +204,7 @@ def test_the_limits_are_those_of_their_page():
 
 
 @pytest.mark.parametrize(
-    "query", ["", "   ", "\u200b", "?!", "-" * 100, "x" * 20_001, "a " * 500_000]
+    "query", ["", "   ", "\u200b", "?!", "-" * 100, "x" * 20_001, "a " * 50_000]
 )
 def test_a_query_outside_the_limits_is_reported_not_searched(kb, query):
     result = create_lookup_knowledge_graph(kb).invoke({"query": query})

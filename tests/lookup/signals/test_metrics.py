@@ -115,6 +115,7 @@ def test_a_failure_is_not_hidden_by_another_folder_of_the_same_name(tmp_path, re
         kb.close()
 
 
+@pytest.mark.process
 def test_lookups_work_without_opentelemetry(tmp_path):
     folder = write_files(tmp_path / "kb", FILES)
     script = f"""

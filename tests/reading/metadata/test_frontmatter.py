@@ -301,7 +301,11 @@ CASES = {
     "F-19": {"nb.md": ("Notebook", ("notebook",)), "plain.md": ("plain", ())},
     "F-21": {"dup.md": ("Second", ("dup",))},
     "F-23": {"bomb.md": ("Lol", ()), "ok.md": ("Shipping times", ("shipping",))},
-    "F-26": {"tp.md": ("Tp", ("tp",)), "tpl.md": ("Template", ("tpl",))},
+    "F-26": {
+        "named.md": ("Named", ("vase",)),
+        "tp.md": ("Tp", ("tp",)),
+        "tpl.md": ("Template", ("tpl",)),
+    },
     "F-27": {"ok.md": ("Shipping times", ("shipping",)), "u16.md": ("Wide", ("wide",))},
     "F-28": {"ok.md": ("Shipping times", ("shipping",))},
     "F-29": {"ok.md": ("Public launch", ("launch",))},
@@ -331,7 +335,11 @@ REPORTED = {
     "F-17": ["open.md:1: the frontmatter is never closed"],
     "F-21": ["dup.md:4: the key 'title' is written twice"],
     "F-23": ["bomb.md:11: tags: list items that are not plain text are ignored"],
-    "F-26": ["tpl.md:3: date: looks like a template that was not filled in"],
+    "F-26": [
+        "named.md:2: title: a template that was not filled in is ignored",
+        "named.md:3: keywords: a template that was not filled in is ignored",
+        "tpl.md:3: date: looks like a template that was not filled in",
+    ],
     "F-27": ["bad.md:4: skipped: not utf-8 at byte 25", "gbk.md:2: skipped: not utf-8 at byte 11"],
     "F-29": [f"{name}.md: skipped: a draft" for name in "dps"],
     "F-30": [

@@ -1,5 +1,6 @@
 """The address of a Qdrant server and the name of a collection, checked before anything is sent."""
 
+import ssl
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,8 @@ class Address:
         return parts.scheme != "https" and parts.hostname not in LOOPBACK
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of `QdrantIndex` that this address was made from, without those
-        that are as by default.
+        """Return the arguments of `QdrantIndex` that this address was made from, except those with
+        their default value.
         """
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         defaults = {field.name: field.default for field in fields(self)}
@@ -78,11 +79,11 @@ class Address:
         if self.prefer_grpc:
             found["grpc_port"] = self._grpc_port
         if isinstance(self.verify, str):
-            import ssl  # noqa: PLC0415  (only here)
-
             found["verify"] = ssl.create_default_context(cafile=self.verify)
         elif not self.verify:
             found["verify"] = False
+        elif _split(self.url).scheme == "http":  # no TLS: the CAs need not be read
+            found["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return found
 
     def certificates(self) -> dict[str, bytes]:

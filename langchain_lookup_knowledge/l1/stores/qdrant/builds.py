@@ -2,8 +2,8 @@
 it is complete, so that lookups never see a part of it.
 
 The collection NAME is then an alias of `NAME--GENERATION`. `NAME--building` is an alias of the
-collection that is being built. A collection that exists under the plain name, or a key that may not
-manage aliases, keeps the plain way: the collection NAME itself is deleted and filled again.
+collection that is being built. No alias is used if a collection exists under the plain name, or if
+the key may not manage aliases: then the collection NAME itself is deleted and filled again.
 """
 
 import logging
@@ -44,13 +44,15 @@ from langchain_lookup_knowledge.l1.stores.vector_index import (
 logger = logging.getLogger("langchain_lookup_knowledge")
 
 ABANDONED_SECONDS = 600.0
-"""Seconds without such a note after which a build of another process counts as interrupted."""
+"""Seconds without a note of progress after which a build of another process counts as interrupted.
+"""
 BUILDING = "building"
-"""What follows the name of an index in the alias of the collection that is being built."""
+"""The suffix, after the name of an index, of the alias of the collection that is being built."""
 GENERATION = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
-"""What follows the name of an index in the name of a collection that a sync made."""
+"""The suffix, after the name of an index, of the name of a collection that a sync made."""
 _running: set[tuple[int, str]] = set()
-"""The builds that are under way in this process, with its id: a forked child has none of them."""
+"""The builds that run in this process, each with the process id, because a forked child has none.
+"""
 
 
 class Builds:
@@ -72,7 +74,9 @@ class Builds:
         return self._aliases().get(self._name)
 
     def is_live(self) -> bool:
-        """Return whether an alias leads to the collection NAME itself, as far as the key tells."""
+        """Return whether an alias leads to the collection NAME itself; False if the key may not see
+        it.
+        """
         with suppress(StoreForbiddenError):
             return self._name in self._connection.call(self._aliases).values()
         return False
@@ -134,8 +138,9 @@ class Builds:
         return self._name
 
     def begin_in_parts(self, contents: Contents, parts: int) -> int | None:
-        """Create the collection NAME itself, for several machines to fill, if it does not exist;
-        return in how many parts it is built, None if it was not made for that.
+        """Create the collection NAME itself, for several machines to fill, if it does not exist.
+        Return the number of parts in which it is built; None if it was not created for a build in
+        parts.
         """
         if self._connection.call(self._connection.info) is None:
             try:
@@ -146,7 +151,9 @@ class Builds:
         return self.parts()
 
     def parts(self) -> int | None:
-        """Return in how many parts several machines build the collection NAME; None if one does."""
+        """Return the number of parts in which several machines build the collection NAME; None if a
+        single machine builds it.
+        """
         return parts_of_build(self._connection.call(self._connection.info))
 
     def abandon(self, target: str) -> None:
@@ -163,8 +170,8 @@ class Builds:
             )
 
     def fill(self, target: str, batches: Iterable[list[Any]]) -> Filled:
-        """Write points into a collection, and note in it how far this is every `NOTE_SECONDS`, also
-        while passages are embedded or the server asks to wait.
+        """Write points into a collection. Every `NOTE_SECONDS`, note the progress in the
+        collection, even while passages are embedded or the server asks to wait.
         """
         once = self._connection.call_once
         with Notes(lambda note: once(lambda: self._send_note(target, note))) as notes:
@@ -334,7 +341,9 @@ class Builds:
         return (one.name for one in found if self._is_generation(one.name))
 
     def _runs(self, name: str) -> bool:
-        """Return whether a process is building this collection: this one, or one that noted it."""
+        """Return whether this process is building a collection, or another one, according to its
+        note.
+        """
         if (forks.process_id(), name) in _running:
             return True
         info = self._connection.call(lambda: self._connection.info(name))

@@ -84,7 +84,7 @@ class ExistingCollection:
         return {"dimensions": found.size}
 
     def learn_entries(self, entries: Mapping[str, Entry]) -> None:
-        """Find the root of the paths: the prefix that most have before the id of an entry. A
+        """Find the root of the paths: the prefix that most paths have before the id of an entry. A
         passage without a title gets that of its entry.
         """
         self._entries = entries

@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 10.0
 """How often a search also asks whether the collection is being built in place."""
 LOOK_WAIT = 0.5
-"""Maximum seconds that a search waits for that; at most half of its remaining time."""
+"""Maximum seconds that a search waits for this answer, but at most half of its remaining time."""
 
 MAX_PAYLOADS = 20_000
-"""Maximum payloads that are kept in memory, where `PassageVerifier` holds as many; reading one
-again costs a round trip.
+"""Maximum payloads that are kept in memory, because reading one again costs a round trip;
+`PassageVerifier` keeps as many verdicts.
 """
 
 
@@ -69,7 +69,7 @@ class QdrantIndex:
 
     Args:
         url: `http://host:6333` or `https://...`; `:memory:` is the client's own in-process store,
-            for tests. The port may be left out: it is 6333, or, if the URL has a path, that of the
+            for tests. If the URL names no port, it is 6333; if it has a path, it is the port of the
             scheme.
         collection: name of the collection; `kb.sync()` creates it, a lookup never does. It is an
             alias of the collection that `kb.sync()` builds, so that a rebuild leaves no gap.
@@ -155,8 +155,8 @@ class QdrantIndex:
         """Do nothing: the server checks its own files."""
 
     def generation(self) -> str | None:
-        """Return the collection that is live under the name of this one; None if it is under its
-        own name, or if the server does not tell.
+        """Return the collection that the alias of this index leads to; None if there is no alias,
+        or if the server does not answer.
         """
         with suppress(StoreError):
             return self.connection.call(self.builds.live)
@@ -276,8 +276,8 @@ class QdrantIndex:
     def _stored(
         self, answers: Sequence[Sequence[Any]], point_ids: Collection[PointId]
     ) -> dict[PointId, Mapping[str, Any]]:
-        """Return the payloads of points that a search found; only those that were not read before,
-        or have changed since, take another request.
+        """Return the payloads of points that a search found; only payloads that were not read
+        before, or have changed since, need another request.
         """
         found = {point.id: point.payload for points in answers for point in points}
 
@@ -301,8 +301,9 @@ class QdrantIndex:
             raise IndexMissingError(missing) from None
 
     def _look(self) -> str | None:
-        """Return a caveat if the collection is being built in place; asked now and then. A search
-        keeps what it found if the server does not tell.
+        """Return a caveat if the collection is being built in place. The server is asked every
+        `LOOK_SECONDS`, and by each search as long as there is a caveat. If it does not answer, the
+        last caveat is returned.
         """
         if self._caveat or time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_SECONDS
@@ -316,8 +317,8 @@ class QdrantIndex:
         return self._caveat
 
     def _check_vectors(self, dense: Sequence[float], hit: Hit) -> None:
-        """Check that the collection has dense vectors; called if a search found passages only by
-        words, such as `hit`, which may be stored without a vector on purpose.
+        """Check that the collection has dense vectors, if a search found passages by words alone.
+        `hit` is one of them; it may be stored without a vector on purpose.
 
         Raises:
             StoreError: it has none.
@@ -364,10 +365,10 @@ class QdrantIndex:
             connection: arguments of `QdrantIndex` about the server and about reading, such as
                 `api_key`, `timeout` and `search_params`.
             collection: the name of the collection.
-            layout: what wrote the collection, and so the keys below: "langchain" (the package
-                `langchain-qdrant`), "llama_index", or "mcp_server_qdrant".
+            layout: the program that wrote the collection, which determines the keys below:
+                "langchain" (the package `langchain-qdrant`), "llama_index", or "mcp_server_qdrant".
             vector_name: the name of the dense vector, which must use cosine distance; "" is the
-                unnamed vector. Left out, it is the only dense vector.
+                unnamed vector. By default, the only dense vector.
             content_key: the payload key of the text.
             metadata_key: the payload key of the mapping that holds the keys below; "" if they are
                 on the top level.
@@ -376,7 +377,7 @@ class QdrantIndex:
             category_key: the key of the category or list of categories, spelled as in the
                 frontmatter.
             root: the prefix to remove from the paths, to make them relative to the knowledge
-                folder. Left out, it is found by comparing the paths with the entries.
+                folder. By default, it is found by comparing the paths with the entries.
 
         Raises:
             ValueError: an argument cannot be used.

@@ -18,9 +18,9 @@ LAYOUTS = ("langchain", "llama_index", "mcp_server_qdrant")
 class PayloadKeys:
     """The payload keys of the fields of a candidate, in a collection created elsewhere.
 
-    `metadata` is the key of the mapping that holds the others except `content`; "" if they are on
-    the top level. The content may be the JSON of an object whose `text` is meant. `root` is the
-    prefix to remove from the paths; None is not known yet.
+    `metadata` is the key of the mapping that holds the fields other than `content`; "" if they are
+    on the top level. The content may be a JSON object whose `text` is the actual content. `root` is
+    the prefix to remove from the paths; None if it is not known yet.
     """
 
     content: str = "page_content"
@@ -32,7 +32,7 @@ class PayloadKeys:
 
     @classmethod
     def of(cls, layout: str, **given: str | None) -> "PayloadKeys":
-        """Return the keys of a layout, changed by those that are given.
+        """Return the keys of a layout, with the given keys in place of its own.
 
         Raises:
             ValueError: there is no such layout.

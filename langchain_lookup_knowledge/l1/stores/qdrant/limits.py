@@ -14,7 +14,7 @@ DELETED = 64
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a collection, by the names of its strict mode; None is no limit."""
+    """The limits of a collection, by the names of its strict mode; None means no limit."""
 
     max_query_limit: int | None = None
     max_timeout: int | None = None
@@ -50,7 +50,7 @@ class Limits:
     def upserts(self, points: Sequence[T]) -> Iterator[list[T]]:
         """Return parts of a list of points that each fit a write.
 
-        A write costs as much of the rate as it has points.
+        For the rate limit, a write counts once for each point.
         """
         size = min(self.upsert_max_batchsize or len(points), self.write_rate_limit or len(points))
         return parts_of(points, size)
@@ -58,15 +58,15 @@ class Limits:
     def batches(self, requests: Sequence[T]) -> Iterator[list[T]]:
         """Return parts of a list of queries that each fit a batch.
 
-        A batch costs as much of the rate as it has queries.
+        For the rate limit, a batch counts once for each query.
         """
         most = len(requests)
         size = min(self.search_max_batchsize or most, self.read_rate_limit or most)
         return parts_of(requests, size)
 
     def pages(self, request: Any) -> list[Any]:
-        """Return the queries that together ask what one query asks: longer lists come by offset,
-        conditions with many values as alternatives.
+        """Return queries that together ask the same as one query: longer lists are split by offset,
+        and conditions with many values into alternatives.
         """
         if not (self.max_query_limit or self.condition_max_size or self.search_max_hnsw_ef):
             return [request]
@@ -90,7 +90,7 @@ class Limits:
         ]
 
     def fit(self, conditions: Any) -> Any:
-        """Return a filter whose conditions name no more values than one may."""
+        """Return a filter in which each condition has no more values than the server allows."""
         from qdrant_client import models  # noqa: PLC0415
 
         size = self.condition_max_size

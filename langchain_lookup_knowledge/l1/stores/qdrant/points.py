@@ -116,7 +116,9 @@ def query_requests(
 def hits_of(
     answers: Sequence[Sequence[Any]], entry_id_of: Callable[[Any], str | None]
 ) -> list[list[Hit]]:
-    """Return the points that queries found as hits; one of an unknown entry has the id ""."""
+    """Return the points that queries found, as hits; a hit whose entry is unknown has the entry id
+    "".
+    """
     return [
         [new_hit((point.id, entry_id_of(point) or "", point.score)) for point in points]
         for points in answers
@@ -133,7 +135,7 @@ def server_filter(conditions: PayloadFilter) -> Any:
 
 
 def any_of(field: str, values: Sequence[str]) -> Any:
-    """Return the condition that a payload field has one of some values."""
+    """Return the condition that a payload field has at least one of these values."""
     from qdrant_client import models  # noqa: PLC0415
 
     return models.FieldCondition(key=field, match=models.MatchAny(any=list(values)))

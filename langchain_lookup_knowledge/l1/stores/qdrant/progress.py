@@ -1,4 +1,4 @@
-"""The note of a build in its collection: how far it is, and which process is at it."""
+"""The note of a build in its collection: how far it is, and which process is building."""
 
 import hashlib
 import socket
@@ -56,8 +56,8 @@ def progress_of(info: Any) -> str | None:
 
 
 def parts_of_build(info: Any) -> int | None:
-    """Return in how many parts several machines build a collection, given its description; None if
-    one does.
+    """Return the number of parts in which several machines build a collection, given its
+    description; None if a single machine builds it.
     """
     found = (info.config.metadata or {}).get(PARTS_KEY) if info else None
     return found if isinstance(found, int) else None
@@ -75,7 +75,7 @@ def in_words(note: Mapping[str, Any]) -> str | None:
 
 
 def new_note(written: int) -> dict[str, Any]:
-    """Return the note of this process about a build that has written so many points."""
+    """Return this process's note about a build, with the number of points written so far."""
     return {
         "written": written,
         "at": int(time.time()),
@@ -85,8 +85,8 @@ def new_note(written: int) -> dict[str, Any]:
 
 
 def host() -> str:
-    """Return what tells apart where process ids are valid: the host, its boot and the container;
-    an empty text if the system does not say.
+    """Return an id of the system in which process ids are valid, made from the host, its boot and
+    the container; empty if these are not known.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()

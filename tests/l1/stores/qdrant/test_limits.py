@@ -182,9 +182,9 @@ def test_a_limited_rate_of_reads_is_told(tmp_path, any_server):
     folder = write_files(tmp_path / "kb", pages(10))
     with base(folder, any_server) as kb:
         kb.sync()
-        any_server.restrict("kb", read_rate_limit=8)
+        any_server.restrict("kb", read_rate_limit=30)
         graph = create_lookup_knowledge_graph(kb, record=None, options=LookupOptions(l1_timeout=60))
-        found = [graph.invoke({"query": f"case word{number}"})["l1"] for number in range(4)]
+        found = [graph.invoke({"query": f"case word{number}"})["l1"] for number in range(20)]
         assert found[-1]["status"] in ("failed", "unavailable")
         assert "limits the rate of reads" in found[-1]["reason"]
 

@@ -25,10 +25,10 @@ from langchain_lookup_knowledge import (
     create_lookup_knowledge_tool,
 )
 from langchain_lookup_knowledge.knowledge import Knowledge
-from langchain_lookup_knowledge.lookup.tracing import brief, trace_policy, traced_by
+from langchain_lookup_knowledge.lookup.signals.tracing import brief, trace_policy, traced_by
 
 SECRET = "lsv2_sk_SECRET"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Collector(ThreadingHTTPServer):
@@ -39,7 +39,7 @@ class Collector(ThreadingHTTPServer):
     def __init__(self):
         self.bodies = []
         super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self):
