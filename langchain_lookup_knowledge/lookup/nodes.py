@@ -218,7 +218,8 @@ class Nodes:
         found = self._found_entries(state, knowledge, query, joined_words.added_terms(joins))
         asked = joined_words.in_held_forms(list(query), joins, found)
         counted = {term: n for term, n in frequencies.items() if term in asked}
-        measured = features(found, asked, counted) if found else {}
+        size = len(knowledge.entries)
+        measured = features(found, state["candidates"], asked, counted, size) if found else {}
         relevance = assess(
             hints,
             found,

@@ -874,5 +874,6 @@ def test_the_numbers_of_a_version_are_no_words_of_titles():
     wanted = {search.name: search.vector for search in searches(None, "changed in v2.14.3", 10)}
     assert wanted["entry"] == wanted["frontmatter"] == encode_query(["changed", "2.14.3"])
     assert wanted["passage"] == encode_query(["changed", "2", "14", "3", "2.14.3"])
-    (page,) = [s.vector for s in searches(None, "page 14", 10) if s.name == "frontmatter"]
-    assert page == encode_query(["page", "14"])
+    for text in ("page 14", "page 14 of v2.14.3"):
+        (page,) = [s.vector for s in searches(None, text, 10) if s.name == "frontmatter"]
+        assert page == encode_query(["page", "14", *["2.14.3"] * ("v2" in text)])
