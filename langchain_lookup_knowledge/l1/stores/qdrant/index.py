@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
 LOOK_SECONDS = 10.0
-"""How often a search also asks whether the collection is being built, and whether it has vectors."""
+"""How often a search also asks whether the collection is being built, or has no vectors."""
 LOOK_WAIT = 0.5
 """Maximum seconds that a search waits for this answer, but at most half of its remaining time."""
 
