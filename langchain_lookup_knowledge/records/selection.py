@@ -9,10 +9,11 @@ from typing import Any, TypedDict
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from langchain_lookup_knowledge.records.rows import text_of
+from langchain_lookup_knowledge.records.rows import LOOKUP_PARTS, READ_STATUSES, text_of
 from langchain_lookup_knowledge.records.table import (
     DATED,
     DETAIL_FACTS,
+    IS_READ,
     facts_index,
     sqlite_detail,
     tool_feedback,
@@ -33,7 +34,7 @@ class Selection:
     None or "" means any value. The query must contain `text`; ASCII letters match in any case.
     `status` may be "unanswered": neither "ok" nor "degraded". `filtered`: "fired" (a category
     filter was chosen), "kept" or "relaxed". `slow`: the minimum duration in milliseconds. `judged`:
-    "right" or "wrong", by feedback.
+    "right" or "wrong", by feedback. `reads`: calls of the read tool instead of lookups.
     """
 
     since: date | None = None
@@ -47,6 +48,7 @@ class Selection:
     filtered: str = ""
     judged: str = ""
     slow: float | None = None
+    reads: bool = False
 
     @property
     def needs(self) -> set[str]:
@@ -61,7 +63,11 @@ class Selection:
 
         Without a table of feedback, no lookup is judged.
         """
-        found: list[sa.ColumnElement[bool]] = [columns["dated"]]
+        is_read = columns["read"]
+        found: list[sa.ColumnElement[bool]] = [
+            columns["dated"],
+            is_read if self.reads else sa.not_(is_read),
+        ]
         if self.since:
             found.append(columns["created_at"] >= _midnight(self.since))
         if self.until and self.until < date.max:
@@ -128,7 +134,26 @@ def sources(dialect: str, *, indexed: bool) -> tuple[Any, Any, dict[str, sa.Colu
     columns["moment"] = moment_text(columns["created_at"], dialect)
     columns["dated"] = is_dated(columns["created_at"], dialect)
     columns["short_query"] = sa.func.substr(columns["query"], 1, SHOWN_CHARS)
+    columns["read"] = _is_read(dialect)
     return plain, detailed, columns
+
+
+def _is_read(dialect: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a call of the read tool, as `rows.is_read` finds it; it is
+    never null.
+    """
+    if dialect == "sqlite":
+        return sa.func.coalesce(sa.literal_column(IS_READ), sa.literal_column("0")) == sa.literal_column("1")
+    details = _COLUMNS.retrieval_details
+    may_be = (
+        (_COLUMNS.retrieval_layer == "none")
+        & (_COLUMNS.l1_status == "skipped")
+        & _COLUMNS.status.in_(READ_STATUSES)
+    )
+    looks_like = sa.func.coalesce(sa.func.jsonb_typeof(details["matches"]) == "array", sa.false())
+    for part in LOOKUP_PARTS:
+        looks_like &= sa.func.jsonb_typeof(details[part]).is_(None)
+    return sa.case((may_be, looks_like), else_=sa.false())
 
 
 def json_of_kind(value: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
