@@ -19,6 +19,7 @@ from langchain_lookup_knowledge.records.table import (
     tool_feedback,
     tool_invocation,
 )
+from langchain_lookup_knowledge.types import L1_FAILED
 
 SHOWN_CHARS = 300
 """Maximum characters of a query in a list of lookups."""
@@ -143,7 +144,9 @@ def _is_read(dialect: str) -> sa.ColumnElement[bool]:
     never null.
     """
     if dialect == "sqlite":
-        return sa.func.coalesce(sa.literal_column(IS_READ), sa.literal_column("0")) == sa.literal_column("1")
+        return sa.func.coalesce(
+            sa.literal_column(IS_READ), sa.literal_column("0")
+        ) == sa.literal_column("1")
     details = _COLUMNS.retrieval_details
     may_be = (
         (_COLUMNS.retrieval_layer == "none")
@@ -238,7 +241,8 @@ class Overview(TypedDict):
     percentile in milliseconds, empty if there are no lookups. `claims`: for each unit of time,
     counts by relevance level. `filter`: how often a filter was used (`fired`), and then dropped
     (`relaxed`) or `kept`. `feedback`: how many answers people called `right` and `wrong`.
-    `undated`: lookups without a readable time, which no other count includes.
+    `missed`: lookups that found nothing while L1 failed, by its status. `reads`: calls of the read
+    tool. `undated`: rows without a readable time. No other count includes reads or undated rows.
     """
 
     unit: str
@@ -251,6 +255,8 @@ class Overview(TypedDict):
     filter: dict[str, int]
     latency: dict[str, float]
     feedback: dict[str, int]
+    missed: dict[str, int]
+    reads: int
     undated: int
 
 
@@ -282,7 +288,7 @@ def counted(unit: str, moments: Sequence[str], rows: Sequence[Any]) -> dict[str,
     time: dict[str, Counter[str]] = {moment: Counter() for moment in moments}
     claims: dict[str, Counter[str]] = {moment: Counter() for moment in moments}
     counts: dict[str, Counter[str]] = {
-        name: Counter() for name in ("layers", "statuses", "l1", "levels", "filter")
+        name: Counter() for name in ("layers", "statuses", "l1", "levels", "filter", "missed")
     }
     for row in rows:
         layer, status, l1, level = (
@@ -295,6 +301,8 @@ def counted(unit: str, moments: Sequence[str], rows: Sequence[Any]) -> dict[str,
         here.update({layer: row.times})
         here.update({status: row.times})
         claims.setdefault(text_of(row.time) or "", Counter()).update({level: row.times})
+        if status == "no_match" and l1 in L1_FAILED:
+            counts["missed"].update({l1: row.times})
         if row.fired:
             outcome = "relaxed" if row.relaxed else "kept"
             counts["filter"].update({"fired": row.times, outcome: row.times})
