@@ -35,8 +35,8 @@ from starlette.testclient import TestClient
 from langchain_lookup_knowledge import (
     DocumentError,
     KnowledgeBase,
-    SQLInvocationRecorder,
     LookupOptions,
+    SQLInvocationRecorder,
     create_lookup_knowledge_graph,
     create_read_knowledge_tool,
 )
