@@ -239,8 +239,9 @@ def selection_of(parameters: Mapping[str, str]) -> Selection:
     texts = {name: given.get(name, "") for name in _TEXTS}
     if any(len(text) > MAX_FILTER_CHARS for text in texts.values()):
         raise HTTPException(400, f"A filter takes at most {MAX_FILTER_CHARS} characters.")
-    days = {name: _day(given, name) for name in ("since", "until")}
-    return Selection(**days, **texts, slow=_slow(given), reads=given.get("calls") == "reads")
+    since, until = _day(given, "since"), _day(given, "until")
+    reads = given.get("calls") == "reads"
+    return Selection(since, until, **texts, slow=_slow(given), reads=reads)
 
 
 def _day(given: Mapping[str, str], name: str) -> date | None:

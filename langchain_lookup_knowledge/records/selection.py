@@ -153,9 +153,11 @@ def _is_read(dialect: str) -> sa.ColumnElement[bool]:
         & (_COLUMNS.l1_status == "skipped")
         & _COLUMNS.status.in_(READ_STATUSES)
     )
-    looks_like = sa.func.coalesce(sa.func.jsonb_typeof(details["matches"]) == "array", sa.false())
-    for part in LOOKUP_PARTS:
-        looks_like &= sa.func.jsonb_typeof(details[part]).is_(None)
+    has_matches = sa.func.jsonb_typeof(details["matches"]) == "array"
+    looks_like = sa.and_(
+        sa.func.coalesce(has_matches, sa.false()),
+        *(sa.func.jsonb_typeof(details[part]).is_(None) for part in LOOKUP_PARTS),
+    )
     return sa.case((may_be, looks_like), else_=sa.false())
 
 

@@ -373,9 +373,9 @@ def _line(row: Invocation) -> str:
     found = row["primary_entry_id"] or "-"
     query = short_query(row["query"] or "-")
     created = f"{row['created_at'][:19]}Z" if row["created_at"] else "-"
-    layer, l1 = row["retrieval_layer"] or "-", row["l1_status"] or "-"
-    if is_read(row):  # it searches nothing
-        layer, l1 = "read", "-"
+    searched = not is_read(row)
+    layer = (row["retrieval_layer"] or "-") if searched else "read"
+    l1 = (row["l1_status"] or "-") if searched else "-"
     outcome = f"{row['status'] or '-':<13} {layer:<5}"
     duration = f"{row['duration_ms'] or 0:7.1f} ms"
     tool = row["tool_name"] or "-"
