@@ -193,7 +193,7 @@ def _declared(details: Mapping[str, Any], match: Mapping[str, Any]) -> dict[str,
     """
     terms = {(term["field"], term["text"]): term for term in details["l0_hints"]["terms"]}
     names = {"title": "its title", "keywords": "its keyword", "entities": "its entity"}
-    found = {}
+    found: dict[str, str] = {}
     title = match.get("title", "")
     by_title = [{"field": "title", "text": title}] if ("title", title) in terms else []
     for matched in [*by_title, *match["matched"]]:
