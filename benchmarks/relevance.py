@@ -3,13 +3,15 @@ one, in turn.
 
 `python benchmarks/relevance.py EVAL [SET ...] [--data-dir DIR] [--json FILE]`
 
-EVAL holds a folder for each set, as in `evidence.py`; questions without an answer take part. Prints
-the area under the ROC curve, how often first matches of each level are right (and show the
-evidence), and the weights fitted to all sets, to put into `BUNDLED` and `UNFITTED`
-(without cosines) of `lookup/relevance.py`. The same for the weights that are there now, which
-were fitted to these very questions: look at them for what changed, not for how good they are.
-`--json` keeps what was measured of each question. `UNFITTED` is shown as if it could claim high,
-which it never does.
+EVAL holds a folder for each set, as in `evidence.py`; questions without an answer take part. The
+sets of `benchmarks/claims` always take part: ordinary questions about the sample handbook and
+about two folders of twelve pages. Prints for EVAL and for these sets the area under
+the ROC curve and how often first matches of each level are right (and show the evidence), and the
+weights fitted to all sets, to put into `BUNDLED` and `UNFITTED` (without cosines) of
+`lookup/answer/relevance.py`. The same for the weights that are there now, which were fitted to
+these very questions: look at them for what changed, not for how good they are. Last, the levels as
+the whole lookup gives them. `--json` keeps what was measured of each question. `UNFITTED` is shown
+as if it could claim high, which it never does.
 """
 
 import argparse
@@ -36,6 +38,12 @@ from langchain_lookup_knowledge.lookup.answer.relevance import (
     RelevanceModel,
 )
 
+ROOT = Path(__file__).parent.parent
+CLAIMS = ROOT / "benchmarks" / "claims"
+FOLDERS = {"handbook": ROOT / "notebooks" / "handbook"}
+"""Folders of the sets of `CLAIMS` that have no `kb` of their own."""
+MORE = {"handbook": ROOT / "notebooks" / "handbook_questions.jsonl"}
+"""Further questions about them."""
 SIDES = {"BUNDLED": BUNDLED, "UNFITTED": UNFITTED}
 
 
@@ -48,12 +56,30 @@ def questions_of(folder: Path) -> list[Question]:
     ]
 
 
-def judged_of(folder: Path, data_dir: Path | None) -> list[Outcome]:
+def judged_of(
+    folder: Path, questions: list[Question], fields: FrontmatterFields, place: Path | None
+) -> list[Outcome]:
     """Return the outcomes of a set whose first match L1 found."""
-    fields = FrontmatterFields(category_from_path=CATEGORY_FROM_PATH.get(folder.name, 2))
-    place = data_dir / folder.name if data_dir else None
-    with KnowledgeBase.open(folder / "kb", fields=fields, data_dir=place) as kb:
-        return [outcome for outcome in outcomes(kb, questions_of(folder)) if outcome.features]
+    with KnowledgeBase.open(folder, fields=fields, data_dir=place) as kb:
+        return [outcome for outcome in outcomes(kb, questions) if outcome.features]
+
+
+def all_judged(folder: Path, names: list[str], data_dir: Path | None) -> dict[str, list[Outcome]]:
+    """Return the outcomes of the sets in a folder, and of those in `CLAIMS`."""
+    found = {}
+    for name in names:
+        fields = FrontmatterFields(category_from_path=CATEGORY_FROM_PATH.get(name, 2))
+        questions = questions_of(folder / name)
+        place = data_dir / name if data_dir else None
+        found[name] = judged_of(folder / name / "kb", questions, fields, place)
+    for path in sorted(CLAIMS.iterdir()):
+        questions = read_questions(path / "queries.dev.jsonl")
+        if path.name in MORE:
+            questions += read_questions(MORE[path.name])
+        place = data_dir / f"claims-{path.name}" if data_dir else None
+        of_set = FOLDERS.get(path.name, path / "kb")
+        found[path.name] = judged_of(of_set, questions, FrontmatterFields(), place)
+    return found
 
 
 def show(label: str, judged: list[Outcome], models: list[RelevanceModel]) -> None:
@@ -71,18 +97,26 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     names = arguments.sets or sorted(path.parent.name for path in arguments.folder.glob("*/kb"))
-    if len(names) < 2:
-        parser.error("give two sets or more: it is fitted to all but one, and tried on that one")
-    found = {name: judged_of(arguments.folder / name, arguments.data_dir) for name in names}
+    found = all_judged(arguments.folder, names, arguments.data_dir)
     judged = [outcome for outcomes_of_set in found.values() for outcome in outcomes_of_set]
     groups = [name for name, outcomes_of_set in found.items() for _ in outcomes_of_set]
+    halves = {
+        side: [place for place, group in enumerate(groups) if (group in names) == is_given]
+        for side, is_given in (("EVAL", True), ("claims", False))
+    }
     for label, current in SIDES.items():
         features = tuple(current.weights)
         models = cross_validated(judged, groups, features)
-        show(f"{label}, fitted to the other sets", judged, models)
-        show(f"{label}, as it is", judged, [replace(current, fitted=True)] * len(judged))
+        for side, places in halves.items():
+            own = [judged[place] for place in places]
+            show(f"{side}, {label}, fitted to other sets", own, [models[place] for place in places])
+            show(f"{side}, {label}, as it is", own, [replace(current, fitted=True)] * len(own))
         model = fit(judged, features)
         print(f"{label} = {model.intercept:.2f}, {rounded(model)}")
+    for side, places in halves.items():
+        print(f"\n{side}, levels of the whole lookup")
+        given = [(judged[place].level, judged[place]) for place in places]
+        print("\n".join(reliability_table(reliability(given))))
     if arguments.json:
         rows = {name: [asdict(o) for o in of_set] for name, of_set in found.items()}
         arguments.json.write_text(json.dumps(rows, indent=1))

@@ -48,13 +48,16 @@ def write_pages(folder: Path, count: int) -> list[str]:
 
 
 def milliseconds(calls, rounds, callers):
-    def timed(number):
+    """Return the median of each of the calls, which take turns."""
+
+    def timed(turn):
         started = time.perf_counter()
-        calls(number)
+        calls[turn % len(calls)](turn // len(calls))
         return 1000 * (time.perf_counter() - started)
 
     with ThreadPoolExecutor(callers) as pool:
-        return statistics.median(pool.map(timed, range(rounds)))
+        taken = list(pool.map(timed, range(rounds * len(calls))))
+    return [statistics.median(taken[start :: len(calls)]) for start in range(len(calls))]
 
 
 def read_ten(answer):
@@ -86,13 +89,11 @@ def measure(kb, index, questions, rounds):
 
     print(f"{'':10}{'bare':>10}{'first':>10}{'again':>10}{'whole':>10}{'again/bare':>14}")
     for callers in (1, 16):
-        before = milliseconds(first, rounds, callers)
+        (before,) = milliseconds([first], rounds, callers)
         index.payloads = KeptPayloads(MAX_PAYLOADS)
         for number in range(len(questions)):
             again(number)
-        bare_time, again_time, whole_time = (
-            milliseconds(call, rounds, callers) for call in (bare, again, whole)
-        )
+        bare_time, again_time, whole_time = milliseconds([bare, again, whole], rounds, callers)
         shown = "".join(f"{ms:10.1f}" for ms in (bare_time, before, again_time, whole_time))
         print(f"{callers:3} caller{'s' * (callers > 1):1}{shown}{again_time / bare_time:14.2f}")
 

@@ -16,7 +16,7 @@ from langchain_core.tools import StructuredTool
 from pydantic import BaseModel, PrivateAttr
 
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
-from langchain_lookup_knowledge.lookup.tracing import traced_by
+from langchain_lookup_knowledge.lookup.signals.tracing import traced_by
 from langchain_lookup_knowledge.text.visible.cleaning import bounded, one_line
 
 logger = logging.getLogger("langchain_lookup_knowledge")

@@ -14,11 +14,11 @@ from pydantic import BaseModel, Field, create_model
 
 from langchain_lookup_knowledge.integrations.knowledge_tool import make_tool
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
-from langchain_lookup_knowledge.lookup import tracing
 from langchain_lookup_knowledge.lookup.answer.rendering import render
 from langchain_lookup_knowledge.lookup.caller_scope import with_scope_fields
 from langchain_lookup_knowledge.lookup.graph import build_graph
 from langchain_lookup_knowledge.lookup.recording import checked_kb
+from langchain_lookup_knowledge.lookup.signals import tracing
 from langchain_lookup_knowledge.lookup.state import LookupInput
 from langchain_lookup_knowledge.reading.entry import category_key
 from langchain_lookup_knowledge.reading.metadata.filters import normalized

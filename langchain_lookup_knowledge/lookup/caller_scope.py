@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from inspect import iscoroutine
-from typing import Any
-
-from langchain_core.runnables import RunnableConfig
-from langgraph.runtime import get_runtime
+from typing import TYPE_CHECKING, Any
 
 from langchain_lookup_knowledge.errors import ScopeError
+from langchain_lookup_knowledge.lookup.recording import current_runtime
 from langchain_lookup_knowledge.scope import Scope
 from langchain_lookup_knowledge.text.visible.cleaning import one_line
 from langchain_lookup_knowledge.types import LookupOptions, ScopeFunction
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -29,7 +30,7 @@ def with_scope_fields(options: LookupOptions, fields: Sequence[str]) -> LookupOp
     return replace(options, scope_fields=(*options.scope_fields, *further))
 
 
-def caller_scope(options: LookupOptions, config: RunnableConfig, runtime: Any = None) -> Scope:
+def caller_scope(options: LookupOptions, config: "RunnableConfig", runtime: Any = None) -> Scope:
     """Return the scope of the caller of a graph or tool.
 
     Args:
@@ -43,7 +44,7 @@ def caller_scope(options: LookupOptions, config: RunnableConfig, runtime: Any = 
     configurable: Mapping[str, Any] = config.get("configurable") or {}
     context = None
     if options.scope_fields:
-        runtime = runtime or get_runtime()
+        runtime = runtime or current_runtime()
         context = getattr(runtime, "context", None)
         if options.scope is not None:
             configurable, context = _from_function(options.scope, config, runtime), None
@@ -51,7 +52,7 @@ def caller_scope(options: LookupOptions, config: RunnableConfig, runtime: Any = 
 
 
 def _from_function(
-    scope: ScopeFunction, config: RunnableConfig, runtime: object
+    scope: ScopeFunction, config: "RunnableConfig", runtime: object
 ) -> Mapping[str, Any]:
     try:
         given = scope(config, runtime)

@@ -7,12 +7,13 @@ import logging
 from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from threading import Thread
-from typing import Any
-
-from langchain_core.runnables import RunnableConfig
-from langgraph.errors import GraphBubbleUp
+from typing import TYPE_CHECKING, Any
 
 from langchain_lookup_knowledge.errors import unexpected
+from langchain_lookup_knowledge.lookup.recording import is_interrupt
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -34,8 +35,8 @@ class LookupRun:
     def __init__(
         self,
         state: Any,
-        config: RunnableConfig | None,
-        record: Callable[[Any, RunnableConfig], None],
+        config: "RunnableConfig | None",
+        record: "Callable[[Any, RunnableConfig], None]",
     ) -> None:
         self._state = state
         self._record = record
@@ -45,7 +46,7 @@ class LookupRun:
         configurable = {**(around.get("configurable") or {}), _RUN: self}
         self.config: RunnableConfig = {**around, "configurable": configurable}
 
-    def note(self, state: Any, config: RunnableConfig, *, is_recorded: bool = False) -> None:
+    def note(self, state: Any, config: "RunnableConfig", *, is_recorded: bool = False) -> None:
         """Note the state before or after a node, and the node's configuration and context."""
         self._state, self.config, self._context = state, config, copy_context()
         self._is_recorded = is_recorded
@@ -70,14 +71,16 @@ class LookupRun:
     def _recorded(self) -> None:
         try:
             self._record(self._state, self.config)
-        except (*CANCELS, GraphBubbleUp):  # of a host's recorder: the lookup is cancelled already
+        except CANCELS:  # of a host's recorder: the lookup is cancelled already
             pass
         except Exception as error:
+            if is_interrupt(error):
+                return
             logger.debug("the cancelled lookup was not recorded", exc_info=True)
             logger.error("the cancelled lookup was not recorded: %s", unexpected(error))
 
 
-def note(state: Any, config: RunnableConfig, *, is_recorded: bool = False) -> None:
+def note(state: Any, config: "RunnableConfig", *, is_recorded: bool = False) -> None:
     """Note how far the run of a node has come; see `LookupRun.note`."""
     run = (config.get("configurable") or {}).get(_RUN)
     if isinstance(run, LookupRun):

@@ -7,20 +7,13 @@ from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
-from langchain_lookup_knowledge.lookup import tracing
-from langchain_lookup_knowledge.lookup.answer.relevance import (
-    model_for,
-)
-from langchain_lookup_knowledge.lookup.caller_scope import with_scope_fields
-from langchain_lookup_knowledge.lookup.filters import hides_better
 from langchain_lookup_knowledge.lookup.nesting import (
     LookupGraph,
     schemas,
 )
-from langchain_lookup_knowledge.lookup.nodes import Nodes
-from langchain_lookup_knowledge.lookup.recording import checked_recorder
-from langchain_lookup_knowledge.lookup.signals.metrics import watch
+from langchain_lookup_knowledge.lookup.signals import tracing
 from langchain_lookup_knowledge.lookup.state import LookupInput, LookupState
+from langchain_lookup_knowledge.lookup.steps import after_choose_filter, after_l1_retrieve, steps_of
 from langchain_lookup_knowledge.types import (
     STEPS,
     TOOL_NAME,
@@ -82,33 +75,19 @@ def build_graph(
     """Return the graph for a tool or a retriever. `shown_by` is the kind of run that shows the
     matches in a trace. For the other arguments, see `create_lookup_knowledge_graph`.
     """
-    options = options or LookupOptions()
-    recorder = checked_recorder(kb, record, options)
-    if not isinstance(name, str) or not name.strip():
-        raise ValueError(f"name takes a text, such as {TOOL_NAME!r}, not {name!r}")
-    options = with_scope_fields(options, kb.scope_fields)
-    if options.scope_fields and kb.index is not None and kb.index.read_only:
-        raise ValueError(
-            "a collection created elsewhere cannot be searched within a scope: "
-            "leave scope_fields out, or build an index"
-        )
-    kb.note_scope_fields(options.scope_fields)
-    watch(kb, recorder)
-    steps = Nodes(
+    steps = steps_of(
         kb,
-        recorder,
+        record,
         options,
-        kb.l1.medium_similarity,
-        model_for(kb.embedding, kb.data_folder, kb.add_problem),
-        drop_weak,
-        name,
-        result_key,
+        drop_weak=drop_weak,
+        name=name,
+        result_key=result_key,
         is_resumable=checkpointer is not False,
     )
     state, output = schemas(LookupState, result_key)
     graph = StateGraph(
         state,
-        context_schema=_context_schema(options),
+        context_schema=_context_schema(steps.options),
         input_schema=LookupInput,
         output_schema=output,
     )
@@ -127,8 +106,8 @@ def build_graph(
     graph.add_edge(START, "l0_hints")
     graph.add_edge("l0_hints", "choose_filter")
     next_steps = ["l1_retrieve", "merge_with_fallback"]
-    graph.add_conditional_edges("choose_filter", tracing.Choice(_after_choose_filter), next_steps)
-    graph.add_conditional_edges("l1_retrieve", tracing.Choice(_after_l1_retrieve), next_steps)
+    graph.add_conditional_edges("choose_filter", tracing.Choice(after_choose_filter), next_steps)
+    graph.add_conditional_edges("l1_retrieve", tracing.Choice(after_l1_retrieve), next_steps)
     graph.add_edge("merge_with_fallback", "record_invocation")
     graph.add_edge("record_invocation", END)
     compiled = graph.compile(name=name, checkpointer=checkpointer)
@@ -142,18 +121,3 @@ def _context_schema(options: LookupOptions) -> Any:
     if not options.scope_fields or options.scope is not None:
         return None
     return TypedDict("LookupScope", dict.fromkeys(options.scope_fields, str), total=False)  # type: ignore[operator]
-
-
-def _after_choose_filter(state: LookupState) -> Literal["l1_retrieve", "merge_with_fallback"]:
-    """Choose the next step: L1, or if it cannot be used, the merge."""
-    return "l1_retrieve" if state["l1"]["status"] == "ok" else "merge_with_fallback"
-
-
-def _after_l1_retrieve(state: LookupState) -> Literal["l1_retrieve", "merge_with_fallback"]:
-    """Choose the next step: relax the category filter, once, if it hides better candidates, else
-    merge.
-    """
-    choice = state["filter"]
-    kept = choice["category"] is None or choice["relaxed"]
-    hides = not kept and hides_better(state["candidates"], state["unfiltered"], state["hints"])
-    return "l1_retrieve" if hides else "merge_with_fallback"

@@ -5,9 +5,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
-
-from langchain_core.runnables import RunnableConfig
+from typing import TYPE_CHECKING, Any
 
 from langchain_lookup_knowledge.l1.fusion import RARE
 from langchain_lookup_knowledge.l1.requests import l1_report
@@ -17,15 +15,28 @@ from langchain_lookup_knowledge.lookup.state import LookupState, no_hints, refus
 from langchain_lookup_knowledge.text.storable import storable
 from langchain_lookup_knowledge.types import Candidate, Invocation, LookupOptions, Match
 
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
 REPLAYED_OPTIONS = ("k", "filter_mode", "min_similarity", "l1_enabled")
 """Options that affect an answer; they are recorded, with the graph's `drop_weak`, so that a lookup
 can be replayed.
 """
+_INVOCATIONS = uuid.UUID("0c3b1a5e-6f0c-5d0e-9a7d-3c1f5b9d2e84")
+
+
+def invocation_id(config: "RunnableConfig", query: str) -> str:
+    """Return a new id. In a node of another graph, a rerun of that node gets the same id, so that a
+    resumed lookup is recorded once.
+    """
+    namespace: str = (config.get("configurable") or {}).get("checkpoint_ns") or ""
+    node = namespace.rpartition("|")[0]  # LangGraph's name of this run of the node above
+    return str(uuid.uuid5(_INVOCATIONS, f"{node}\n{query}") if node else uuid.uuid4())
 
 
 def invocation(
     state: LookupState,
-    config: RunnableConfig,
+    config: "RunnableConfig",
     options: LookupOptions,
     name: str,
     *,
@@ -76,7 +87,7 @@ def invocation(
 
 def cancelled(
     state: LookupState,
-    config: RunnableConfig,
+    config: "RunnableConfig",
     options: LookupOptions,
     name: str,
     *,

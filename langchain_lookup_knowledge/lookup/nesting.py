@@ -3,8 +3,7 @@ another graph.
 """
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -16,7 +15,6 @@ from typing_extensions import TypedDict
 from langchain_lookup_knowledge.lookup.cancelling import CANCELS, LookupRun
 from langchain_lookup_knowledge.types import LookupResult
 
-_INVOCATIONS = uuid.UUID("0c3b1a5e-6f0c-5d0e-9a7d-3c1f5b9d2e84")
 READ_ONLY = ("query", "filters")
 """Keys of the input; they belong to the parent graph."""
 _TASK, _CHECKPOINTER = "__pregel_task_id", "__pregel_checkpointer"
@@ -97,15 +95,6 @@ def _without_input(output: Any, config: RunnableConfig | None) -> Any:
     return output
 
 
-def invocation_id(config: RunnableConfig, query: str) -> str:
-    """Return a new id. In a node of another graph, a rerun of that node gets the same id, so that a
-    resumed lookup is recorded once.
-    """
-    namespace: str = (config.get("configurable") or {}).get("checkpoint_ns") or ""
-    node = namespace.rpartition("|")[0]  # LangGraph's name of this run of the node above
-    return str(uuid.uuid5(_INVOCATIONS, f"{node}\n{query}") if node else uuid.uuid4())
-
-
 def schemas(state: type, result_key: str | None) -> tuple[Any, Any]:
     """Return the schemas of the state and the output, with the whole result under `result_key`.
 
@@ -123,8 +112,3 @@ def schemas(state: type, result_key: str | None) -> tuple[Any, Any]:
     under = TypedDict("LookupStateUnderKey", {**own, **keys}, total=False)  # type: ignore[misc]
     output = TypedDict("LookupResultUnderKey", keys)  # type: ignore[misc]
     return under, output
-
-
-def result_of(state: Mapping[str, Any]) -> LookupResult:
-    """Return the result of a lookup whose steps have all run."""
-    return {key: state[key] for key in LookupResult.__annotations__}  # type: ignore[return-value]

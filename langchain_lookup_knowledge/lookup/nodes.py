@@ -5,9 +5,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, ParamSpec, cast
-
-from langchain_core.runnables import RunnableConfig
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from langchain_lookup_knowledge.errors import ScopeError
 from langchain_lookup_knowledge.knowledge import Knowledge
@@ -25,8 +23,7 @@ from langchain_lookup_knowledge.lookup.answer.relevance import (
 )
 from langchain_lookup_knowledge.lookup.caller_scope import caller_scope
 from langchain_lookup_knowledge.lookup.filters import choose_filter, no_filter
-from langchain_lookup_knowledge.lookup.invocation import cancelled, invocation
-from langchain_lookup_knowledge.lookup.nesting import invocation_id, result_of
+from langchain_lookup_knowledge.lookup.invocation import cancelled, invocation, invocation_id
 from langchain_lookup_knowledge.lookup.recording import UNRECORDED, keep, milliseconds
 from langchain_lookup_knowledge.lookup.signals.metrics import count, is_metered
 from langchain_lookup_knowledge.lookup.state import (
@@ -34,6 +31,7 @@ from langchain_lookup_knowledge.lookup.state import (
     joins_of,
     no_hints,
     refused,
+    result_of,
     scope_of,
 )
 from langchain_lookup_knowledge.reading.metadata.filters import normalized
@@ -55,6 +53,9 @@ from langchain_lookup_knowledge.types import (
     PrimaryMatch,
     Status,
 )
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
 
 MAX_QUERY_CHARS = 20_000
 SPARE_CANDIDATES = 10
@@ -98,7 +99,7 @@ class Nodes:
     is_resumable: bool
 
     @_timed
-    def l0_hints(self, state: LookupState, config: RunnableConfig) -> LookupState:
+    def l0_hints(self, state: LookupState, config: "RunnableConfig") -> LookupState:
         query: object = state.get("query")
         text = storable(query) if isinstance(query, str) else ""
         update: LookupState = {
@@ -217,7 +218,8 @@ class Nodes:
         found = self._found_entries(state, knowledge, query, joined_words.added_terms(joins))
         asked = joined_words.in_held_forms(list(query), joins, found)
         counted = {term: n for term, n in frequencies.items() if term in asked}
-        measured = features(found, asked, counted) if found else {}
+        size = len(knowledge.entries)
+        measured = features(found, state["candidates"], asked, counted, size) if found else {}
         relevance = assess(
             hints,
             found,
@@ -314,24 +316,24 @@ class Nodes:
         words = self.kb.l1.search_words(self._request(state)) if status in L1_FAILED else []
         return knowledge.search_metadata(state["query"], self.options.k), list(words)
 
-    def record_invocation(self, state: LookupState, config: RunnableConfig) -> LookupState:
+    def record_invocation(self, state: LookupState, config: "RunnableConfig") -> LookupState:
         update = self._recorded(state, config)
         if self.result_key is None:
             return update
         whole: Any = {self.result_key: result_of({**state, **update})}
         return {**update, **whole}
 
-    def record_cancelled(self, state: LookupState, config: RunnableConfig) -> None:
+    def record_cancelled(self, state: LookupState, config: "RunnableConfig") -> None:
         """Record a lookup that was cancelled, with what it had found until then."""
         made = self._record(cancelled, state, config)
         count(made, keep(self.recorder, made))
 
     def _record(
-        self, made_by: Callable[..., Invocation], state: LookupState, config: RunnableConfig
+        self, made_by: Callable[..., Invocation], state: LookupState, config: "RunnableConfig"
     ) -> Invocation:
         return made_by(state, config, self.options, self.name, drop_weak=self.drop_weak)
 
-    def _recorded(self, state: LookupState, config: RunnableConfig) -> LookupState:
+    def _recorded(self, state: LookupState, config: "RunnableConfig") -> LookupState:
         if self.recorder is None and not is_metered():
             return {"recorded": "off"}
         made = self._record(invocation, state, config)

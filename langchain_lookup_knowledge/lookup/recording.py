@@ -1,14 +1,12 @@
 """The recorder of a tool or graph, safe recording of invocations, and the ids of the caller."""
 
 import logging
+import sys
 import time
 from inspect import iscoroutine
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.errors import GraphBubbleUp
-from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge.errors import RecordError, unexpected
@@ -20,6 +18,9 @@ from langchain_lookup_knowledge.types import (
     LookupOptions,
     Recorded,
 )
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -84,12 +85,19 @@ def keep(recorder: InvocationRecorder | None, invocation: Invocation) -> Recorde
             raise RecordError("`record` must be a plain function, not a coroutine function")
     except RecordError as error:
         return _unrecorded(str(error))
-    except GraphBubbleUp:  # a host's recorder may interrupt the graph
-        raise
     except Exception as error:
+        if is_interrupt(error):
+            raise
         logger.debug("the recorder failed", exc_info=True)
         return _unrecorded(unexpected(error))
     return "spooled" if kept == "spooled" else "stored"
+
+
+def is_interrupt(error: Exception) -> bool:
+    """Return whether an exception of a host's recorder interrupts the graph."""
+    from langgraph.errors import GraphBubbleUp  # noqa: PLC0415
+
+    return isinstance(error, GraphBubbleUp)
 
 
 def _unrecorded(reason: str) -> Recorded:
@@ -105,7 +113,7 @@ class CallerIds(TypedDict):
     tool_call_id: str | None
 
 
-def caller(config: RunnableConfig) -> CallerIds:
+def caller(config: "RunnableConfig") -> CallerIds:
     """Return the ids of a caller for the record: thread, run and tool call."""
     thread_id = (config.get("configurable") or {}).get("thread_id")
     return {
@@ -115,7 +123,7 @@ def caller(config: RunnableConfig) -> CallerIds:
     }
 
 
-def _run_id(config: RunnableConfig) -> str | None:
+def _run_id(config: "RunnableConfig") -> str | None:
     """Return the run id of the graph in the trace, or of this step if the graph has none."""
     runtime: Any = current_runtime()
     execution = getattr(runtime, "execution_info", None)
@@ -126,6 +134,10 @@ def _run_id(config: RunnableConfig) -> str | None:
 
 def current_runtime() -> object:
     """Return LangGraph's runtime of the running graph, or None outside a graph."""
+    if "langgraph" not in sys.modules:  # no graph runs; the import would take a second
+        return None
+    from langgraph.runtime import get_runtime  # noqa: PLC0415
+
     try:
         return get_runtime()
     except RuntimeError:

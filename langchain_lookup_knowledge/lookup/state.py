@@ -1,5 +1,6 @@
 """The input and the state of the lookup graph."""
 
+from collections.abc import Mapping
 from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
@@ -12,6 +13,7 @@ from langchain_lookup_knowledge.types import (
     GlossaryJoin,
     Hints,
     L1Report,
+    LookupResult,
     Match,
     PrimaryMatch,
     Recorded,
@@ -92,3 +94,8 @@ def refused(reason: str) -> LookupState:
         "matches": [],
         "relevance": relevance,
     }
+
+
+def result_of(state: Mapping[str, Any]) -> LookupResult:
+    """Return the result of a lookup whose steps have all run."""
+    return {key: state[key] for key in LookupResult.__annotations__}  # type: ignore[return-value]

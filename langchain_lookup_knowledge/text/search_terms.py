@@ -112,6 +112,16 @@ def parts_of(terms: Collection[str]) -> set[str]:
     return {part for term in whole for part in search_terms(term) if part != term}
 
 
+def inner_numbers(text: str) -> set[str]:
+    """Return the numbers that a text has only within exact things, such as `14` for `2.14.3`, but
+    not for `page 14 of 2.14.3`.
+    """
+    found = list(_terms(cut(text)))
+    within = {place for _, first, last in found for place in range(first, last + 1) if first < last}
+    apart = {term for term, first, last in found if first == last and first not in within}
+    return {part for part in parts_of([term for term, _, _ in found]) - apart if part.isdigit()}
+
+
 @lru_cache(maxsize=4096)
 def is_exact(term: str) -> bool:
     """Return whether a term must match exactly: it is an exact thing or contains a digit."""

@@ -199,8 +199,8 @@ def test_words_are_searched_for_while_hung_calls_of_the_model_take_every_thread(
     release = threading.Event()
     embedding.embed_query = lambda text: release.wait(60) and [0.0] * 64
     request = L1Request("laptop", entries, timeout=0.01)
-    reasons = [l1.search(request).report["reason"] for _ in range(MAX_WORKERS + 2)]
-    assert "could not start within" in reasons[-1]
+    reasons = (l1.search(request).report["reason"] for _ in range(4 * MAX_WORKERS))
+    assert any("could not start within" in reason for reason in reasons)
     (found,) = l1.search_words(replace(request, timeout=60))
     assert found["entry_id"] == "it/vpn.md"
     release.set()

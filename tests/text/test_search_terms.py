@@ -2,7 +2,12 @@
 
 import pytest
 
-from langchain_lookup_knowledge.text.search_terms import is_exact, search_terms, written_terms
+from langchain_lookup_knowledge.text.search_terms import (
+    inner_numbers,
+    is_exact,
+    search_terms,
+    written_terms,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +69,19 @@ def test_terms_are_known_as_they_are_written():
 
 def test_a_run_without_end_is_known_by_its_parts():
     assert max(map(len, search_terms("ab-" * 1000 + "c"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("changed in v2.14.3", {"2", "14", "3"}),
+        ("page 14 of 2.14.3", {"2", "3"}),
+        ("2.14.3, page 14", {"2", "3"}),
+        ("2.14.3 and 14:30", {"2", "14", "3", "30"}),
+        ("page 14", set()),
+        ("第14章 2.14", {"2"}),
+        ("", set()),
+    ],
+)
+def test_a_number_that_a_text_names_apart_is_not_only_part_of_a_version(text, numbers):
+    assert inner_numbers(text) == numbers

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from langchain_lookup_knowledge.first_sight.answer import NOT_SEARCHED, trust_of, why
 from langchain_lookup_knowledge.integrations.command_line.opening import open_kb
@@ -67,7 +66,7 @@ def add_command(commands: Commands) -> None:
 
 def _ask(arguments: argparse.Namespace) -> int:
     from langchain_lookup_knowledge.lookup.answer.rendering import render  # noqa: PLC0415
-    from langchain_lookup_knowledge.lookup.graph import create_lookup_knowledge_graph  # noqa: PLC0415
+    from langchain_lookup_knowledge.lookup.steps import look_up  # noqa: PLC0415
 
     scope, filters = scope_of(arguments.scope), filters_of(arguments.filter)
     k = K if arguments.k is None else arguments.k
@@ -75,9 +74,8 @@ def _ask(arguments: argparse.Namespace) -> int:
     with open_kb(arguments, sync=True) as kb:
         check_filters(filters, kb.fields.filterable)
         _note(kb.problems, arguments.folder)
-        result: Any = create_lookup_knowledge_graph(kb, options=options, drop_weak=True).invoke(
-            {"query": " ".join(arguments.query), "filters": filters}, {"configurable": scope}
-        )
+        query = " ".join(arguments.query)
+        result = look_up(kb, query, options=options, filters=filters, scope=scope)
     if arguments.json:
         print_json(result)
     elif arguments.text:

@@ -24,16 +24,24 @@ if TYPE_CHECKING:
 
 SMALL_SHARD = 1_000
 """Maximum passages of a shard without payload indexes; each index takes 7 MB and 15 ms."""
+LARGE_SHARD = 20_000
+"""Passages from which on the index of words is kept on disk. Until then it is made at each load, in
+about 15 µs a passage.
+"""
+MOST_DELETED = 0.05
+"""Share of deleted passages from which on a large shard is written anew: they still count when the
+rarity of a word is judged.
+"""
 _FILTERED_FIELDS = (CATEGORY_FIELD, ATTRIBUTE_FIELD, FILTER_FIELD)
 _PASSAGES = "metadata.passages"
 
 
-def create(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":
-    """Create an empty shard with its vectors; `index_fields` makes its payload indexes."""
+def _config(dimensions: int) -> "qdrant_edge.EdgeConfig":
+    """Return the configuration of a shard, which is saved in it."""
     import qdrant_edge as edge  # noqa: PLC0415
 
-    path.mkdir(parents=True)
-    config = edge.EdgeConfig(
+    kilobytes = max(1, LARGE_SHARD * dimensions * 4 // 1024)  # 0 would turn it off
+    return edge.EdgeConfig(
         # cold: by default, each opening fills 32 MB of memory, however few vectors there are;
         # what is searched was read before, to be verified
         vectors={
@@ -45,10 +53,40 @@ def create(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":
             name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf) for name in SPARSE_VECTORS
         },
         wal_enabled=False,
-        # saved in the shard; more threads would cost more than they gain
-        max_search_threads=1,
+        max_search_threads=1,  # more threads would cost more than they gain
+        # no graph (m=0): vectors are compared exactly
+        hnsw_config=edge.HnswIndexConfig(m=0, ef_construct=4, full_scan_threshold=10_000),
+        optimizers=edge.EdgeOptimizersConfig(
+            indexing_threshold=kilobytes, deleted_threshold=MOST_DELETED
+        ),
     )
-    return edge.EdgeShard.create(str(path), config)
+
+
+def create(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":
+    """Create an empty shard with its vectors; `index_fields` makes its payload indexes."""
+    import qdrant_edge as edge  # noqa: PLC0415
+
+    path.mkdir(parents=True)
+    return edge.EdgeShard.create(str(path), _config(dimensions))
+
+
+def load_to_write(path: Path, dimensions: int) -> "qdrant_edge.EdgeShard":
+    """Open a shard to change it; a shard of an older version gets the present configuration."""
+    import qdrant_edge as edge  # noqa: PLC0415
+
+    with native_calls.running():
+        return edge.EdgeShard.load(str(path), _config(dimensions))
+
+
+def settle(shard: "qdrant_edge.EdgeShard") -> None:
+    """Write the index of words of a large shard to disk, so that it is not made at each load.
+
+    Later changes go to a segment of their own, until they are as many again.
+    """
+    with native_calls.running():
+        if shard.info().points_count > LARGE_SHARD:
+            shard.optimize()
+        shard.flush()
 
 
 def index_fields(shard: "qdrant_edge.EdgeShard") -> None:

@@ -32,6 +32,8 @@ from langchain_lookup_knowledge.l1.stores.edge_shard import (
     has_vectors,
     index_fields,
     load,
+    load_to_write,
+    settle,
     translated,
 )
 from langchain_lookup_knowledge.l1.stores.payloads import KeptPayloads
@@ -229,24 +231,24 @@ class EmbeddedIndex:
         points: Iterable[Sequence[Point]],
     ) -> "qdrant_edge.EdgeShard":
         """Write a generation, and return its shard, open for reading."""
+        dimensions = int(contents.fingerprint["dimensions"])
         if current is None:
-            shard = create(target / "shard", int(contents.fingerprint["dimensions"]))
+            shard = create(target / "shard", dimensions)
         else:
             copy_folder(current / "shard", target / "shard")
-            shard = load(target / "shard")
+            shard = load_to_write(target / "shard", dimensions)
         unembedded: set[str] = set(before.get("unembedded", ()))
         room = partial(generations.check_free, self._folder)
         try:
             apply(shard, unembedded, removed, points, room)
             index_fields(shard)
-            with native_calls.running():
-                shard.flush()
+            settle(shard)
         finally:
             shard.close()
         # the first load after a write removes journals: do it here, before files are hashed
         settled = load(target / "shard")
         count = settled.info().points_count
-        vectors = has_vectors(settled, int(contents.fingerprint["dimensions"]))
+        vectors = has_vectors(settled, dimensions)
         generations.write_manifest(target, contents, count, unembedded, vectors=vectors)
         return settled
 

@@ -22,7 +22,7 @@ from langchain_lookup_knowledge.l1.stores.sparse import (
     query_terms,
     single_terms,
 )
-from langchain_lookup_knowledge.text.search_terms import parts_of
+from langchain_lookup_knowledge.text.search_terms import inner_numbers
 
 PAYLOAD_VERSION = 7
 MAX_COSINE = 1.001
@@ -238,7 +238,7 @@ def searches(
     """
     terms = query_terms(text)
     added = [term for term in query_terms("\n".join(glossary)) if term not in terms]
-    numbers = {part for part in parts_of(terms) if part.isdigit()}
+    numbers = inner_numbers(text)
     named = [term for term in terms if term not in numbers]  # page 14 is not about 2.14.3
     by_words, by_names = encode_query(terms), encode_query(named)
     names = SPARSE_VECTORS if terms else ()

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Literal, cast, get_args
 
 from langchain_core.embeddings import Embeddings
@@ -21,26 +22,31 @@ from langchain_lookup_knowledge.l1.models.embeddings import DEFAULT_MODEL, ident
 from langchain_lookup_knowledge.lookup.answer.merging import FoundEntry, names_all, specific_entries
 from langchain_lookup_knowledge.text.search_terms import held_terms, is_exact, is_part, parts_of
 from langchain_lookup_knowledge.text.wording import NO_PASSAGE_HOLDS, shorten
-from langchain_lookup_knowledge.types import Hints, L1Status, Problem, Relevance, RelevanceLevel
+from langchain_lookup_knowledge.types import (
+    Candidate,
+    Hints,
+    L1Status,
+    Problem,
+    Relevance,
+    RelevanceLevel,
+)
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
-Feature = Literal[
-    "agreement", "covered", "absent", "hinted", "lead", "similarity_lead", "no_similarity"
-]
+Feature = Literal["agreement", "named", "absent", "hinted", "lead", "above_others", "no_similarity"]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 FITTED_FILE = "relevance.json"
 """File in the data folder with the model fitted to a knowledge base."""
-HIGH, MEDIUM = 0.85, 0.6
-"""Minimum probability of a right first match for high and for medium relevance. At these levels, at
-least 85 % and 65 % of the first matches are right.
-"""
+HIGH, MEDIUM = 0.88, 0.63
+"""Minimum probability of a right first match for high and for medium relevance."""
 MAX_WEIGHT = 1000
 """Maximum absolute weight of a fitted model; the weights of real models are below 100."""
 NAME_LEAD, NAME_ABSENT = 0.1, 0.5
 """Minimum lead, and maximum share of absent terms, of a match that is medium because it contains
 the names in the query. All 13 such matches in the Chinese benchmark are right.
 """
+MANY_ENTRIES = 1000
+"""Number of entries in which a missing word tells most."""
 MAX_NAMED = 3
 """Maximum words that are named as missing from all passages."""
 MAX_NAME = 40
@@ -73,24 +79,23 @@ class RelevanceModel:
 
 
 BUNDLED = RelevanceModel(
-    -1.12,
+    -3.22,
     {
-        "covered": 4.06,
-        "absent": -2.8,
-        "hinted": 0.96,
-        "lead": 1.33,
-        "similarity_lead": 6.07,
-        "no_similarity": 0.92,
+        "agreement": 4.13,
+        "named": 0.62,
+        "absent": -0.75,
+        "hinted": 1.02,
+        "lead": 1.95,
+        "above_others": 8.13,
+        "no_similarity": 2.59,
     },
 )
-"""Fitted to 193 questions about four knowledge bases with the default embedding model. In
-cross-validation over the knowledge bases, the area under the ROC curve is 0.76. The first match is
-right in 94 % of the answers at level high, 73 % at medium and 45 % at low. `agreement` has no
-weight, because `covered` contains it.
+"""Fitted to 408 questions about seven knowledge bases with the default embedding model
+(benchmarks/relevance.py). docs/evaluation.md says how often each level is right.
 """
 UNFITTED = RelevanceModel(
-    -0.91,
-    {"covered": 3.21, "absent": -2.52, "hinted": 1.03, "lead": 2.24},
+    -2.28,
+    {"agreement": 3.4, "named": 1.34, "absent": -0.62, "hinted": 1.36, "lead": 3.3},
     fitted=False,
 )
 """The relevance model for all other embedding models; it uses no cosines, because their range
@@ -99,36 +104,54 @@ differs between models.
 
 
 def features(
-    found: Sequence[FoundEntry], query: Sequence[str], frequencies: Mapping[str, int]
+    found: Sequence[FoundEntry],
+    candidates: Sequence[Candidate],
+    query: Sequence[str],
+    frequencies: Mapping[str, int],
+    entries: int,
 ) -> dict[Feature, float]:
     """Return the evidence for and against the first match.
 
     - `agreement`: the fused score of the match, 0 to 1: how far the ranked lists agree on it;
-    - `covered`: `agreement` times the share of the query's terms, weighted by rarity, that the
-    match contains;
-    - `absent`: the share of the query's terms that are in no passage;
+    - `named`: the share of the query's terms, weighted by rarity, that the title of the match and
+    the heading of its best passage contain;
+    - `absent`: the share of the query's terms that are in no passage, times the logarithm of the
+    number of entries, because a word is missing from a small knowledge base by chance; if words
+    alone found the match, as if there were at least `MANY_ENTRIES`;
     - `hinted`: 1 if the hints point at the match, else 0;
     - `lead`: the score of the match minus that of the third match, divided by its own, 0 to 1;
-    - `similarity_lead`: the best cosine of the match minus the highest cosine of any other match,
-    -1 to 1;
+    - `above_others`: the best cosine of the match minus the mean of the other candidates' best
+    cosines, -1 to 1;
     - `no_similarity`: 1 if the match has no cosine, else 0.
+
+    `candidates` are all entries that L1 returned; `entries` is the number of entries searched.
     """
-    first, others = found[0], found[1:]
-    held = _held(first, query)
+    first = found[0]
+    names = (first.title, *(passage["heading"] for passage in first.passages[:1]))
+    held = {term for name in names for term in held_terms(name, query)}
     weights = {term: rarity(frequencies.get(term, RARE + 1)) for term in query}
-    coverage = sum(w for term, w in weights.items() if term in held) / (sum(weights.values()) or 1)
-    agreement = min(1.0, first.score)
-    third = others[1].score if len(others) > 1 else 0.0
-    cosines = [entry.similarity for entry in others if entry.similarity is not None]
+    third = found[2].score if len(found) > 2 else 0.0
+    others = [
+        one["similarity"]
+        for one in candidates
+        if one["entry_id"] != first.entry_id and one["similarity"] is not None
+    ]
+    if first.similarity is None:
+        entries = max(entries, MANY_ENTRIES)
+    is_compared = first.similarity is not None and others
     return {
-        "agreement": agreement,
-        "covered": agreement * coverage,
-        "absent": sum(not count for count in frequencies.values()) / max(1, len(frequencies)),
+        "agreement": min(1.0, first.score),
+        "named": sum(weights[term] for term in held) / (sum(weights.values()) or 1),
+        "absent": _absent_share(frequencies) * math.log(max(1, entries)),
         "hinted": float("L0" in first.layers),
         "lead": (first.score - third) / first.score if first.score else 0.0,
-        "similarity_lead": (first.similarity or 0.0) - max(cosines, default=0.0),
+        "above_others": (first.similarity or 0.0) - fmean(others) if is_compared else 0.0,
         "no_similarity": float(first.similarity is None),
     }
+
+
+def _absent_share(frequencies: Mapping[str, int]) -> float:
+    return sum(not count for count in frequencies.values()) / max(1, len(frequencies))
 
 
 def assess(
@@ -245,7 +268,7 @@ def _holds_names(
     names = [term for term in frequencies if not is_part(term)]
     if not names or len(names) == len(frequencies):
         return False
-    is_clear = measured["lead"] >= NAME_LEAD and measured["absent"] <= NAME_ABSENT
+    is_clear = measured["lead"] >= NAME_LEAD and _absent_share(frequencies) <= NAME_ABSENT
     return is_clear and 2 * len(_held(first, names)) >= len(names)
 
 

@@ -65,7 +65,7 @@ PATH_CHARS = 120
 """Maximum characters of the path of an embedded passage."""
 LINE = 120
 """Maximum characters of a match that has no room for a window: one line that shows its topic."""
-HEAD_CHARS = 330
+HEAD_CHARS = 205
 """Typical characters before the first match."""
 GAP = "\n[…]\n"
 """Separates two windows of an entry that are not neighbors."""

@@ -12,6 +12,7 @@ from langchain_lookup_knowledge.lookup.answer.relevance import (
     BUNDLED,
     FEATURES,
     HIGH,
+    MANY_ENTRIES,
     MAX_NAME,
     MAX_NAMED,
     MEDIUM,
@@ -25,8 +26,9 @@ from langchain_lookup_knowledge.lookup.answer.relevance import (
 from langchain_lookup_knowledge.text.search_terms import written_terms
 
 MEDIUM_SIMILARITY = 0.4
-BY_SIMILARITY = RelevanceModel(-2.0, {"similarity_lead": 5.0})
-"""For an only match, medium from a similarity of 0.46 on, high from 0.71 on."""
+BY_SIMILARITY = RelevanceModel(-2.0, {"above_others": 5.0})
+"""If the other candidates have cosine 0, medium from a similarity of 0.51 on, high from 0.80 on."""
+OTHER = {"entry_id": "other.md", "similarity": 0.0}
 QUERY = "refund of E-4711"
 TERMS = written_terms(QUERY)
 COUNTS = {"refund": 1}
@@ -37,7 +39,7 @@ def first(similarity=0.5, text="A refund of E-4711.", **changes):
 
 
 def judge(found, given=NO_HINTS, l1="ok", query=TERMS, counts=COUNTS, model=BY_SIMILARITY):
-    measured = features(found, list(query), counts) if found else {}
+    measured = features(found, [OTHER], list(query), counts, 1) if found else {}
     missing = missing_words(query, counts)
     return assess(
         given, found, l1, measured, missing, list(query), counts, model, MEDIUM_SIMILARITY
@@ -46,7 +48,7 @@ def judge(found, given=NO_HINTS, l1="ok", query=TERMS, counts=COUNTS, model=BY_S
 
 @pytest.mark.parametrize(
     ("similarity", "level", "support"),
-    [(0.75, "high", True), (0.5, "medium", True), (0.3, "low", False), (None, "low", False)],
+    [(0.8, "high", True), (0.55, "medium", True), (0.3, "low", False), (None, "low", False)],
 )
 def test_the_level_is_the_models_and_only_the_similarity_supports_a_semantic_claim(
     similarity, level, support
@@ -182,44 +184,66 @@ def test_a_term_that_was_not_searched_for_is_not_called_missing():
     assert "no passage holds" not in judge([first()], counts={"of another query": 0})["reason"]
 
 
+def candidate(entry_id, similarity):
+    return {"entry_id": entry_id, "similarity": similarity}
+
+
 def test_the_features_of_a_first_match():
     found = [
-        found_entry(passage("A refund."), passage("E-1", heading="Codes"), score=0.8, title="VPN"),
+        found_entry(passage("A refund."), passage("E-1", heading="Fees"), score=0.8, title="VPN"),
         found_entry(passage("other"), score=0.6, entry_id="b.md", similarity=None),
         found_entry(passage("third"), score=0.2, entry_id="c.md", similarity=0.3),
-        found_entry(passage("fourth"), score=0.1, entry_id="d.md", similarity=0.2),
     ]
-    counts = {"refund": 1, "code": 4, "vpn": RARE + 1, "e-9": 0}
+    others = [("a.md", 0.5), ("b.md", None), ("c.md", 0.3), ("d.md", 0.1)]
+    counts = {"refund": 1, "fee": 4, "vpn": RARE + 1, "e-9": 0}
     weights = {term: rarity(count) for term, count in counts.items()}
-    assert features(found, list(counts), counts) == {
+    measured = features(found, [candidate(*one) for one in others], list(counts), counts, 100)
+    assert measured == {
         "agreement": 0.8,
-        "covered": pytest.approx(0.8 * (1 - weights["e-9"] / sum(weights.values()))),
-        "absent": 0.25,
+        "named": pytest.approx(weights["vpn"] / sum(weights.values())),
+        "absent": pytest.approx(0.25 * math.log(100)),
         "hinted": 0.0,
         "lead": pytest.approx(0.75),
-        "similarity_lead": pytest.approx(0.2),
+        "above_others": pytest.approx(0.5 - (0.3 + 0.1) / 2),
         "no_similarity": 0.0,
     }
 
 
+def test_a_term_in_the_heading_of_the_best_passage_is_named_and_no_other():
+    passages = [passage("A", heading="Refund"), passage("B", heading="Fees")]
+    found = [found_entry(*passages, title="VPN")]
+    assert features(found, [], ["refund", "fee"], {}, 1)["named"] == pytest.approx(0.5)
+
+
+def test_a_missing_term_tells_nothing_of_a_single_entry_and_more_the_more_entries_there_are():
+    def absent(entries):
+        return features([first()], [], ["fee"], {"fee": 0}, entries)["absent"]
+
+    assert absent(0) == absent(1) == 0.0
+    assert absent(10) < absent(1000)
+    by_words = features([first(None)], [], ["fee"], {"fee": 0}, 1)
+    assert by_words["absent"] == pytest.approx(math.log(MANY_ENTRIES))
+
+
 def test_the_features_of_an_only_match_and_of_a_query_without_words():
     found = [first(None, score=1.3, layers=("L0", "L1"))]
-    assert features(found, [], {}) == {
+    assert features(found, [candidate("b.md", 0.3)], [], {}, 2) == {
         "agreement": 1.0,
-        "covered": 0.0,
+        "named": 0.0,
         "absent": 0.0,
         "hinted": 1.0,
         "lead": 1.0,
-        "similarity_lead": 0.0,
+        "above_others": 0.0,
         "no_similarity": 1.0,
     }
-    assert features([first(score=0.0)], ["refund"], {})["lead"] == 0.0
+    assert features([first()], [candidate("a.md", 0.5)], [], {}, 1)["above_others"] == 0.0
+    assert features([first(score=0.0)], [], ["refund"], {}, 1)["lead"] == 0.0
 
 
-def test_every_feature_is_measured_and_all_but_the_agreement_are_weighed():
-    assert tuple(features([first()], list(TERMS), COUNTS)) == FEATURES
-    assert set(FEATURES) - set(BUNDLED.weights) == {"agreement"}
-    assert set(BUNDLED.weights) - set(UNFITTED.weights) == {"similarity_lead", "no_similarity"}
+def test_every_feature_is_measured_and_weighed():
+    assert tuple(features([first()], [], list(TERMS), COUNTS, 1)) == FEATURES
+    assert set(FEATURES) == set(BUNDLED.weights)
+    assert set(BUNDLED.weights) - set(UNFITTED.weights) == {"above_others", "no_similarity"}
 
 
 @pytest.mark.parametrize(
@@ -237,8 +261,8 @@ def test_levels_begin_at_their_probabilities(probability, level):
 
 
 def test_a_probability_is_that_of_a_logistic_model():
-    model = RelevanceModel(-1.0, {"covered": 2.0, "lead": -4.0})
-    measured = {"hinted": 9.0, "agreement": 9.0, "covered": 1.0, "lead": 0.5}
+    model = RelevanceModel(-1.0, {"named": 2.0, "lead": -4.0})
+    measured = {"hinted": 9.0, "agreement": 9.0, "named": 1.0, "lead": 0.5}
     assert model.probability(measured) == pytest.approx(1 / (1 + math.e))
     assert RelevanceModel(1e9, {}).probability({}) == pytest.approx(1.0)
 

@@ -148,7 +148,7 @@ def test_characters_go_where_the_evidence_is():
 def test_further_passages_of_one_entry_give_way_to_equal_ones_of_another():
     first = found_entry(*(passage(FILLER * 12, 0.5, 2 * n) for n in range(5)))
     second = found_entry(passage(FILLER * 12, 0.49), entry_id="b.md", score=0.99)
-    matches = shown([first, second], max_chars=3000)
+    matches = shown([first, second], max_chars=2875)
     assert len(matches[0]["passages"]) == 3
     assert len(matches[1]["snippet"]) > 500
 

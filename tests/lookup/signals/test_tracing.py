@@ -25,10 +25,10 @@ from langchain_lookup_knowledge import (
     create_lookup_knowledge_tool,
 )
 from langchain_lookup_knowledge.knowledge import Knowledge
-from langchain_lookup_knowledge.lookup.tracing import brief, trace_policy, traced_by
+from langchain_lookup_knowledge.lookup.signals.tracing import brief, trace_policy, traced_by
 
 SECRET = "lsv2_sk_SECRET"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Collector(ThreadingHTTPServer):
