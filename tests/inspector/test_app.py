@@ -369,6 +369,30 @@ def test_the_page_of_a_read_says_what_was_read_and_shows_it_as_it_is_today(reads
     assert "no longer there" in visible(client.get(addresses["ok"]).text)
 
 
+def test_the_command_line_and_the_report_tell_reads_from_lookups(reads, tmp_path, capsys):
+    folder, _, _ = reads
+    assert main(["invocations", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [" read  L1 - " in line for line in lines if "read_vault" in line] == [True] * 3
+    assert [" none  L1 timeout " in line for line in lines if "read_vault" not in line] == [True]
+    out = tmp_path / "report.html"
+    assert (
+        main(
+            [
+                "report",
+                "--db",
+                f"sqlite:///{folder}/.lookup-knowledge/invocations.db",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
+    report = out.read_text()
+    assert "Not counted: 3 calls of the read tool." in visible(report)
+    assert report.count('class="picture"') == 1
+
+
 def test_the_page_of_a_read_that_failed_says_why(reads):
     _, client, addresses = reads
     seen = visible(client.get(addresses["no_match"]).text)
