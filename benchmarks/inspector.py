@@ -3,8 +3,8 @@ too: on a busy machine they say more), and most memory of this process beyond be
 
 `python benchmarks/inspector.py KB QUERIES.jsonl [--rows 100000] [--db URL]`
 
-The lookups are recorded ones of the questions, copied over a year; without --db, into a new SQLite
-file.
+The lookups are recorded ones of the questions, every fourth followed by a call of the read tool,
+copied over a year; without --db, into a new SQLite file.
 """
 
 import argparse
@@ -23,21 +23,26 @@ from langchain_lookup_knowledge import (
     KnowledgeBase,
     SQLInvocationRecorder,
     create_lookup_knowledge_graph,
+    create_read_knowledge_tool,
 )
 from langchain_lookup_knowledge.inspector.gaps import GAP_ROWS, gaps_in, proven
 from langchain_lookup_knowledge.records.history import History
+from langchain_lookup_knowledge.records.rows import is_read
 from langchain_lookup_knowledge.records.selection import Selection
 from langchain_lookup_knowledge.records.table import tool_invocation
 
 
 def recorded(folder, questions):
-    """Return the rows of real lookups of the questions, with L1 and without."""
+    """Return the rows of real lookups of the questions, and of reads of some entries they found."""
     place = Path(tempfile.mkdtemp())
     recorder = SQLInvocationRecorder.in_file(place / "calls.db")
     with KnowledgeBase.open(folder, data_dir=place) as kb:
         graph = create_lookup_knowledge_graph(kb, record=recorder)
-        for line in questions.read_text("utf-8").splitlines():
-            graph.invoke({"query": json.loads(line)["query"]})
+        reader = create_read_knowledge_tool(kb, record=recorder)
+        for number, line in enumerate(questions.read_text("utf-8").splitlines()):
+            primary = graph.invoke({"query": json.loads(line)["query"]})["primary"]
+            if number % 4 == 0:
+                reader.invoke({"source": primary["entry_id"] if primary else "nowhere.md"})
     rows = recorder.invocations(limit=1000)
     recorder.close()
     return rows
@@ -55,7 +60,7 @@ def fill(url, rows, number):
             batch = []
             for place in range(first, min(first + 1000, number)):
                 row = dict(rows[place % len(rows)])
-                if rng.random() < 0.05:
+                if rng.random() < 0.05 and not is_read(row):
                     row |= {"status": "degraded", "retrieval_layer": "L0", "l1_status": "timeout"}
                 row |= {
                     "id": str(uuid.uuid4()),
@@ -111,6 +116,7 @@ def main():
         ),
         "lookups, first page": lambda: history.lookups(everything),
         "lookups, page in the middle": lambda: history.lookups(everything, before=middle),
+        "reads, first page": lambda: history.lookups(Selection(reads=True)),
         "lookups, no match in text": lambda: history.lookups(Selection(text="no such words")),
         "one lookup": lambda: history.invocation(middle),
         "lookups, all of low relevance": lambda: history.lookups(Selection(level="low")),

@@ -239,6 +239,21 @@ class Inspector:
             "can_run": self._open_kb is not None and can_be_compared(invocation),
         }
 
+    def read(self, invocation: Invocation) -> dict[str, Any]:
+        """Return the values of the page of a call of the read tool."""
+        details = readable_details(invocation["retrieval_details"])
+        match, passage = next(iter(details["matches"]), None), None
+        if match:
+            known = "scope" not in details["unreadable"] and not details.get("truncated")
+            title, passage = self._today.read(match, details["scope"] if known else None)
+            match = {**match, "title": match["title"] or title}
+        return {
+            "invocation": invocation,
+            "details": details,
+            "answer": why.read_sentence(invocation, details, match),
+            "passage": passage,
+        }
+
     def _passages(self, invocation: Invocation, match: Mapping[str, Any]) -> list[ShownPassage]:
         query = invocation["query"] or ""
         words = set() if is_hashed(query) else set(search_terms(query))

@@ -21,10 +21,12 @@ from langchain_lookup_knowledge.reading.selection import Rules
 from langchain_lookup_knowledge.text.excerpts import unwrapped
 from langchain_lookup_knowledge.text.search_terms import search_terms, term_spans
 from langchain_lookup_knowledge.text.tokens import is_spaceless
-from langchain_lookup_knowledge.text.wording import line_range
+from langchain_lookup_knowledge.text.wording import line_range, shorten
 
 MAX_CHANGED_CHARS = 900
 """Maximum characters shown of lines that have changed since the lookup."""
+MAX_READ_CHARS = 20_000
+"""Maximum characters shown of lines that the read tool read."""
 OPENERS = {"vscode": "vscode://file", "file": "file://"}
 """The beginnings of links that open a file, by their names."""
 _STARTS = re.compile(r"(?<=[\s，、；。！？])(?=\S)|^")
@@ -34,8 +36,9 @@ _STARTS = re.compile(r"(?<=[\s，、；。！？])(?=\S)|^")
 class ShownPassage:
     """A passage as the model got it; if `state` is "changed", the same lines as they are now.
 
-    `state` is "same", "changed", "gone" (the entry or these lines are no longer there), or
-    "unread" (there is no knowledge base to read from). Without a text, `text` is empty.
+    `state` is "same", "changed", "gone" (the entry or these lines are no longer there), "unknown"
+    (the record has no digest), or "unread" (there is no knowledge base to read from, or the scope
+    of the caller is not known). Without a text, `text` is empty.
     """
 
     heading: str
@@ -89,6 +92,33 @@ class TodaysEntries:
         ids = {match["entry_id"], *(p["path"] for p in match["passages"] if p["path"])}
         kb = self._current(ids)
         return [self._shown(kb, match, place, words, declared) for place in match["passages"]]
+
+    def read(
+        self, match: Mapping[str, Any], scope: Mapping[str, str] | None
+    ) -> tuple[str, ShownPassage]:
+        """Return the title and the lines of what the read tool read, as a caller with this scope
+        sees them now; None if the scope of the caller is not known.
+        """
+        entry_id, lines = match["entry_id"], match["lines"]
+        kb = None if scope is None else self._current([entry_id])
+        title, text, state = "", "", "unread"
+        if kb is not None:
+            try:
+                entry = kb.entry(entry_id, scope=scope or ())
+                part = part_of(entry, lines=tuple(lines) if lines else None)
+                title, (text, state) = entry.title, _read_text(part.text.strip(), match)
+            except EntryNotFoundError:
+                state = "gone"
+            else:
+                if entry.entry_id != entry_id:  # another entry has this name now
+                    title, text, state = "", "", "gone"
+        return title, ShownPassage(
+            heading=match["heading"],
+            place=entry_id + line_range(lines),
+            link=self.link(entry_id, lines) if text else None,
+            text=shown_lines(shorten(text, MAX_READ_CHARS)),
+            state=state,
+        )
 
     def link(self, entry_id: str, lines: Sequence[int] | None) -> str | None:
         """Return a link that opens the file of an entry at its first line, or None."""
@@ -147,6 +177,19 @@ def _signature(path: Path) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_mtime_ns, status.st_size
+
+
+def _read_text(text: str, match: Mapping[str, Any]) -> tuple[str, str]:
+    """Return lines that the read tool read, and whether they are as they were.
+
+    An embedded part has one line of the file, of which a call may have read the beginning alone.
+    """
+    place = next(iter(match["passages"]), None)
+    if place is None:
+        return text, "unknown"
+    start, rest = text[: int(place["chars"])], text[int(place["chars"]) :]
+    same = passage_digest(start) == place["digest"] and (not rest or rest[0] == "\n")
+    return (start, "same") if same else (text, "changed")
 
 
 def _text(kb: KnowledgeBase, entry_id: str, place: Mapping[str, Any]) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from langchain_lookup_knowledge.text.search_terms import (
     search_terms,
     written_terms,
 )
-from langchain_lookup_knowledge.types import Invocation
+from langchain_lookup_knowledge.types import L1_FAILED, Invocation
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -99,7 +99,7 @@ def gaps_in(
     """Return the queries of lookups that may be gaps, the most frequent first, open and closed.
 
     A query may be a gap if L1 took part in its lookup and the relevance was low or none, or if a
-    person called its answer wrong.
+    person called its answer wrong. That nothing was found while L1 failed says nothing.
 
     Args:
         rows: lookups, newest first, as `History.asked` returns them.
@@ -114,7 +114,8 @@ def gaps_in(
         right = judged.get(row["id"])
         took_part = row["status"] in ANSWERED and row["l1_status"] in L1_ANSWERED
         weak = took_part and row["level"] in ("low", "none")
-        if right is False or (weak and right is None):
+        missed = row["status"] == "no_match" and row["l1_status"] in L1_FAILED
+        if (right is False and not missed) or (weak and right is None):
             gap = gaps.setdefault(query, Gap(query, newest=row, scope=scope))
             gap.times += 1
             gap.wrong = gap.wrong or right is False

@@ -25,6 +25,7 @@ from langchain_lookup_knowledge.inspector.access import HEADERS, HEALTH, guard, 
 from langchain_lookup_knowledge.inspector.serving import PatientH11Protocol, health_answer
 from langchain_lookup_knowledge.records import feedback
 from langchain_lookup_knowledge.records.history import PAGE_ROWS
+from langchain_lookup_knowledge.records.rows import is_read
 from langchain_lookup_knowledge.records.selection import Selection
 from langchain_lookup_knowledge.text.storable import storable
 from langchain_lookup_knowledge.types import Invocation
@@ -118,7 +119,7 @@ class Web:
         )
         return self._page(
             "lookups.html",
-            "Lookups",
+            "Reads" if selection.reads else "Lookups",
             selection=selection,
             rows=rows[:PAGE_ROWS],
             older=older,
@@ -127,6 +128,8 @@ class Web:
 
     def _lookup(self, request: Request) -> Response:
         invocation = self._invocation(request.query_params.get("id", ""))
+        if is_read(invocation):
+            return self._page("read.html", "Read", **self._inspector.read(invocation))
         values = self._inspector.lookup(invocation)
         if request.url.path.endswith("/again"):
             values["again"] = self._inspector.again(invocation)
@@ -236,7 +239,9 @@ def selection_of(parameters: Mapping[str, str]) -> Selection:
     texts = {name: given.get(name, "") for name in _TEXTS}
     if any(len(text) > MAX_FILTER_CHARS for text in texts.values()):
         raise HTTPException(400, f"A filter takes at most {MAX_FILTER_CHARS} characters.")
-    return Selection(_day(given, "since"), _day(given, "until"), slow=_slow(given), **texts)
+    since, until = _day(given, "since"), _day(given, "until")
+    reads = given.get("calls") == "reads"
+    return Selection(since, until, **texts, slow=_slow(given), reads=reads)
 
 
 def _day(given: Mapping[str, str], name: str) -> date | None:

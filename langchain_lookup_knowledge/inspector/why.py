@@ -21,6 +21,12 @@ MAX_FEW = 3
 """Maximum number of passages that are called only a few."""
 LEAST_SHARE = 0.05
 """Share of the score below which a layer is not named as a reason."""
+_NOT_READ = {
+    "ok": "What was read cannot be told: its record is partly unreadable.",
+    "no_match": "Not found.",
+    "refused": "Not answered.",
+    "invalid_query": "Not read.",
+}
 _NOT_SEARCHED = {"refused": "Refused", "invalid_query": "Not searched"}
 
 
@@ -40,6 +46,18 @@ def answer_sentence(invocation: Invocation, details: Mapping[str, Any]) -> Marku
     low = details["relevance"]["level"] == "low"
     found = f"The nearest{alone} is" if low else f"Found{alone} in"
     return Markup("{} {}{}{}.").format(found, title_of(first), _lines(first), because)
+
+
+def read_sentence(
+    invocation: Invocation, details: Mapping[str, Any], match: Mapping[str, Any] | None
+) -> Markup:
+    """Return what a call of the read tool read, or why it read nothing."""
+    if match:
+        return Markup("Read {}{}.").format(title_of(match), _lines(match))
+    reason = details.get("reason")  # it is dropped with a query stored as a hash
+    return Markup("{}").format(
+        shown(reason, 500) if isinstance(reason, str) else _NOT_READ[str(invocation["status"])]
+    )
 
 
 def vector_search_note(details: Mapping[str, Any]) -> Markup | None:

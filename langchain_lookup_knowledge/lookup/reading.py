@@ -2,7 +2,6 @@
 
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +19,7 @@ from langchain_lookup_knowledge.lookup.answer.rendering import (
     quoted,
 )
 from langchain_lookup_knowledge.lookup.caller_scope import caller_scope
+from langchain_lookup_knowledge.lookup.invocation import passage_digest
 from langchain_lookup_knowledge.lookup.recording import UNRECORDED, caller, keep, milliseconds
 from langchain_lookup_knowledge.reading.parts import Part, parse_lines
 from langchain_lookup_knowledge.scope import Scope
@@ -193,12 +193,17 @@ def _failed(status: Status, text: str) -> tuple[str, ReadResult]:
 
 
 def _details(result: ReadResult, scope: Scope) -> dict[str, Any]:
-    match: Mapping[str, Any] = {
+    match: dict[str, Any] = {
         "entry_id": result["source"],
+        "title": result["title"],
         "heading": result["heading"],
         "lines": result["lines"],
         "layers": [],
     }
+    text = result["text"].strip()
+    if not text.endswith("…"):  # a line that was cut cannot be compared with the whole one
+        place = {"lines": result["lines"], "chars": len(text), "digest": passage_digest(text)}
+        match["passages"] = [place]
     details: dict[str, Any] = {"matches": [match] if result["status"] == "ok" else []}
     if result["reason"]:
         details["reason"] = result["reason"]

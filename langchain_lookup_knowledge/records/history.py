@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -105,6 +106,7 @@ class History:
                 **counted(unit, moments, rows),
                 "latency": self._latency(selection),
                 "feedback": self._feedback(selection),
+                "reads": self._reads(selection),
                 "undated": self._undated(),
             },
         )
@@ -134,6 +136,11 @@ class History:
         )
         found = dict(tuple(row) for row in self._rows(chosen.group_by(is_right)))
         return {"right": found.get(True, 0), "wrong": found.get(False, 0)}
+
+    def _reads(self, selection: Selection) -> int:
+        """Count the calls of the read tool in the selected time."""
+        facts = self._facts(replace(selection, reads=True), "id", materialized=False)
+        return int(self._rows(sa.select(sa.func.count()).select_from(facts))[0][0])
 
     def _undated(self) -> int:
         columns = self._known_columns()
@@ -225,7 +232,8 @@ class History:
     def newest_answers(self, limit: int) -> tuple[list[Invocation], int]:
         """Return the newest comparable lookup per (query, scope), and how many pairs have none.
 
-        At most `limit` lookups are returned. `can_be_compared` decides which are comparable.
+        At most `limit` lookups are returned. `can_be_compared` decides which are comparable. Calls
+        of the read tool are left out and not counted.
         """
         names = ("id", "query", "created_at", "status", "l1_status", "level", "scope")
         facts = self._facts(Selection(), *names, materialized=False).c

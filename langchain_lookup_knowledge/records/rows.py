@@ -16,6 +16,10 @@ from langchain_lookup_knowledge.types import L1_FAILED, Invocation
 
 ANSWERED = ("ok", "no_match")
 """Statuses of lookups that were answered as configured."""
+READ_STATUSES = ("ok", "no_match", "refused", "invalid_query")
+"""Statuses of calls of the read tool."""
+LOOKUP_PARTS = ("l0_hints", "relevance")
+"""Parts of the details that every lookup has, and no call of the read tool."""
 _COMPARED = ("matches", "relevance", "filter", "filters", "scope", "l0_hints")
 """Parts of the details that a replay compares or depends on."""
 
@@ -72,6 +76,19 @@ def as_invocation(row: Any) -> Invocation:
     details = {} if details is None else details
     read["retrieval_details"] = {**details, "unreadable": sorted(odd)} if odd else details
     return cast(Invocation, read)
+
+
+def is_read(invocation: Invocation) -> bool:
+    """Return whether this is a call of the read tool, not a lookup; `selection` asks the same of
+    rows in SQL.
+    """
+    details = invocation["retrieval_details"]
+    return (
+        (invocation["retrieval_layer"], invocation["l1_status"]) == ("none", "skipped")
+        and invocation["status"] in READ_STATUSES
+        and isinstance(details.get("matches"), list)
+        and not details.keys() & {*LOOKUP_PARTS}
+    )
 
 
 def unreadable(invocation: Invocation) -> list[str]:

@@ -9,15 +9,17 @@ from typing import Any, TypedDict
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from langchain_lookup_knowledge.records.rows import text_of
+from langchain_lookup_knowledge.records.rows import LOOKUP_PARTS, READ_STATUSES, text_of
 from langchain_lookup_knowledge.records.table import (
     DATED,
     DETAIL_FACTS,
+    IS_READ,
     facts_index,
     sqlite_detail,
     tool_feedback,
     tool_invocation,
 )
+from langchain_lookup_knowledge.types import L1_FAILED
 
 SHOWN_CHARS = 300
 """Maximum characters of a query in a list of lookups."""
@@ -33,7 +35,7 @@ class Selection:
     None or "" means any value. The query must contain `text`; ASCII letters match in any case.
     `status` may be "unanswered": neither "ok" nor "degraded". `filtered`: "fired" (a category
     filter was chosen), "kept" or "relaxed". `slow`: the minimum duration in milliseconds. `judged`:
-    "right" or "wrong", by feedback.
+    "right" or "wrong", by feedback. `reads`: calls of the read tool instead of lookups.
     """
 
     since: date | None = None
@@ -47,6 +49,7 @@ class Selection:
     filtered: str = ""
     judged: str = ""
     slow: float | None = None
+    reads: bool = False
 
     @property
     def needs(self) -> set[str]:
@@ -61,7 +64,11 @@ class Selection:
 
         Without a table of feedback, no lookup is judged.
         """
-        found: list[sa.ColumnElement[bool]] = [columns["dated"]]
+        is_read = columns["read"]
+        found: list[sa.ColumnElement[bool]] = [
+            columns["dated"],
+            is_read if self.reads else sa.not_(is_read),
+        ]
         if self.since:
             found.append(columns["created_at"] >= _midnight(self.since))
         if self.until and self.until < date.max:
@@ -128,7 +135,30 @@ def sources(dialect: str, *, indexed: bool) -> tuple[Any, Any, dict[str, sa.Colu
     columns["moment"] = moment_text(columns["created_at"], dialect)
     columns["dated"] = is_dated(columns["created_at"], dialect)
     columns["short_query"] = sa.func.substr(columns["query"], 1, SHOWN_CHARS)
+    columns["read"] = _is_read(dialect)
     return plain, detailed, columns
+
+
+def _is_read(dialect: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a call of the read tool, as `rows.is_read` finds it; it is
+    never null.
+    """
+    if dialect == "sqlite":
+        return sa.func.coalesce(
+            sa.literal_column(IS_READ), sa.literal_column("0")
+        ) == sa.literal_column("1")
+    details = _COLUMNS.retrieval_details
+    may_be = (
+        (_COLUMNS.retrieval_layer == "none")
+        & (_COLUMNS.l1_status == "skipped")
+        & _COLUMNS.status.in_(READ_STATUSES)
+    )
+    has_matches = sa.func.jsonb_typeof(details["matches"]) == "array"
+    looks_like = sa.and_(
+        sa.func.coalesce(has_matches, sa.false()),
+        *(sa.func.jsonb_typeof(details[part]).is_(None) for part in LOOKUP_PARTS),
+    )
+    return sa.case((may_be, looks_like), else_=sa.false())
 
 
 def json_of_kind(value: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
@@ -213,7 +243,8 @@ class Overview(TypedDict):
     percentile in milliseconds, empty if there are no lookups. `claims`: for each unit of time,
     counts by relevance level. `filter`: how often a filter was used (`fired`), and then dropped
     (`relaxed`) or `kept`. `feedback`: how many answers people called `right` and `wrong`.
-    `undated`: lookups without a readable time, which no other count includes.
+    `missed`: lookups that found nothing while L1 failed, by its status. `reads`: calls of the read
+    tool. `undated`: rows without a readable time. No other count includes reads or undated rows.
     """
 
     unit: str
@@ -226,6 +257,8 @@ class Overview(TypedDict):
     filter: dict[str, int]
     latency: dict[str, float]
     feedback: dict[str, int]
+    missed: dict[str, int]
+    reads: int
     undated: int
 
 
@@ -257,7 +290,7 @@ def counted(unit: str, moments: Sequence[str], rows: Sequence[Any]) -> dict[str,
     time: dict[str, Counter[str]] = {moment: Counter() for moment in moments}
     claims: dict[str, Counter[str]] = {moment: Counter() for moment in moments}
     counts: dict[str, Counter[str]] = {
-        name: Counter() for name in ("layers", "statuses", "l1", "levels", "filter")
+        name: Counter() for name in ("layers", "statuses", "l1", "levels", "filter", "missed")
     }
     for row in rows:
         layer, status, l1, level = (
@@ -270,6 +303,8 @@ def counted(unit: str, moments: Sequence[str], rows: Sequence[Any]) -> dict[str,
         here.update({layer: row.times})
         here.update({status: row.times})
         claims.setdefault(text_of(row.time) or "", Counter()).update({level: row.times})
+        if status == "no_match" and l1 in L1_FAILED:
+            counts["missed"].update({l1: row.times})
         if row.fired:
             outcome = "relaxed" if row.relaxed else "kept"
             counts["filter"].update({"fired": row.times, outcome: row.times})

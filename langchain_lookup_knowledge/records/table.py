@@ -17,6 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from langchain_lookup_knowledge.errors import RecordError
+from langchain_lookup_knowledge.records.rows import LOOKUP_PARTS, READ_STATUSES
 
 logger = logging.getLogger("langchain_lookup_knowledge")
 
@@ -82,19 +83,27 @@ tool_gap = sa.Table(
 _columns = tool_invocation.c
 
 
-def sqlite_detail(path: str) -> str:
+def sqlite_detail(path: str, function: str = "json_extract") -> str:
     """Return SQLite's SQL for a part of the details; null if the details are not valid JSON."""
     valid = "CASE WHEN json_valid(retrieval_details) THEN retrieval_details END"
-    return f"json_extract({valid}, '{path}')"
+    return f"{function}({valid}, '{path}')"
 
 
+IS_READ = (
+    "CASE WHEN retrieval_layer = 'none' AND l1_status = 'skipped' "
+    f"AND status IN ({', '.join(map(repr, READ_STATUSES))}) "
+    f"THEN {sqlite_detail('$.matches', 'json_type')} IS 'array'"
+    + "".join(f" AND {sqlite_detail(f'$.{part}', 'json_type')} IS NULL" for part in LOOKUP_PARTS)
+    + " END"
+)
+"""SQLite's expression that is 1 for a call of the read tool, as `rows.is_read` finds it."""
 facts_index = sa.Index(
-    "ix_tool_invocation_listed",
+    "ix_tool_invocation_calls",
     *(
         _columns[name]
         for name in ("created_at", "status", "retrieval_layer", "l1_status", "duration_ms")
     ),
-    *(sa.text(sqlite_detail(path)) for path in DETAIL_FACTS.values()),
+    *(sa.text(expression) for expression in (*map(sqlite_detail, DETAIL_FACTS.values()), IS_READ)),
     _columns["query"],
     _columns["id"],
 ).ddl_if(dialect="sqlite")
@@ -114,7 +123,7 @@ undated_index = sa.Index(
 """An index of the rows without a readable time, which are few; without it, to count them and to
 leave them out takes most of the time of each page.
 """
-_FORMER_INDEXES = ("ix_tool_invocation_facts", "ix_tool_invocation_details")
+_FORMER_INDEXES = tuple(f"ix_tool_invocation_{name}" for name in ("facts", "details", "listed"))
 _inserts: dict[str, Any] = {
     name: dialect.insert(tool_invocation).on_conflict_do_nothing(index_elements=["id"])
     for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
@@ -185,8 +194,8 @@ def _add_first_columns(connection: sa.Connection) -> list[str]:
 
 
 def _index_facts(connection: sa.Connection) -> list[str]:
-    """Replace SQLite's earlier indexes of counted details: the first failed on invalid JSON, and
-    the second did not contain the queries.
+    """Replace SQLite's earlier indexes of counted details: the first failed on invalid JSON, the
+    second did not contain the queries, and the third not which rows are calls of the read tool.
     """
     if connection.dialect.name != "sqlite":
         return []
@@ -221,6 +230,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "feedback", _add_feedback, automatic=False),
     Migration(4, "index of listed lookups", _index_facts, automatic=False),
     Migration(5, "index of undated lookups", _index_undated, automatic=False),
+    Migration(6, "index of lookups and reads", _index_facts, automatic=False),
 )
 
 

@@ -18,7 +18,7 @@ from html.parser import HTMLParser
 from urllib.parse import quote, urlencode
 
 import pytest
-from conftest import WordEmbeddings
+from conftest import WordEmbeddings, write_files
 from parts.inspected import (  # noqa: F401  (two fixtures)
     HOSTILE,
     SHOWN,
@@ -35,8 +35,10 @@ from starlette.testclient import TestClient
 from langchain_lookup_knowledge import (
     DocumentError,
     KnowledgeBase,
+    LookupOptions,
     SQLInvocationRecorder,
     create_lookup_knowledge_graph,
+    create_read_knowledge_tool,
 )
 from langchain_lookup_knowledge.inspector.app import Inspector, marked, shown
 from langchain_lookup_knowledge.inspector.texts import by_shared_terms
@@ -63,9 +65,7 @@ def assert_harmless(page):
     tags = Tags(page)
     assert not tags.elements & {"script", "img", "iframe", "object", "embed", "b", "i"}
     assert not any(name.startswith("on") or name in ("style", "src") for name in tags.attributes)
-    assert not re.search(
-        "[\u202e\x1b\x07]", re.sub(r"<input[^>]*>", "", page)
-    )  # what is typed stays as it is
+    assert not re.search("[\u202e\x1b\x07]", page)
 
 
 def lookup(browser, text, **filters):
@@ -283,6 +283,138 @@ def test_without_a_knowledge_base_nothing_is_run_again(base):
         assert "Run again" not in browser.text("/lookup?id=i0001")
         assert browser.get("/lookup/again?id=i0001")[0] == 400
         assert "with a knowledge folder" in browser.text("/gaps")
+
+
+@pytest.fixture
+def reads(tmp_path):
+    """Calls of the read tool in a folder with scopes, and a lookup that found nothing, with a
+    client of the inspector and the address of each.
+    """
+    text = "---\ntitle: {title}\ntenant: {tenant}\n---\n# {title}\n\nFirst.\n\nSecond.\n"
+    entries = {
+        "guide.md": text.format(title="Refund Policy", tenant="north"),
+        "secret.md": text.format(title="Secret", tenant="south"),
+    }
+    folder = write_files(tmp_path / "kb", entries)
+    recorder = SQLInvocationRecorder.in_file(folder / ".lookup-knowledge/invocations.db")
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as kb:
+        options = LookupOptions(scope_fields=("tenant",))
+        tool = create_read_knowledge_tool(kb, record=recorder, options=options, name="read_vault")
+        for arguments in (
+            {"source": "guide.md", "lines": "5-7"},
+            {"source": "secret.md"},
+            {"source": "guide.md", "lines": "\x1bsoon"},
+        ):
+            tool.invoke(arguments, {"configurable": {"tenant": "north"}})
+    missed = {"status": "no_match", "retrieval_layer": "none", "l1_status": "timeout"}
+    recorder.record(
+        invocation(
+            1,
+            **missed,
+            l1={"status": "timeout", "reason": "too slow"},
+            matches=[],
+            relevance={"level": "none"},
+        )
+    )
+    look = partial(KnowledgeBase.open_read_only, folder, index=None, data_dir=None)
+    inspector = Inspector(History(recorder), look, look)
+    client = TestClient(inspector.app(), base_url="http://127.0.0.1")
+    rows = recorder.invocations(limit=10)
+    addresses = {row["status"]: "/lookup?id=" + row["id"] for row in rows if row["id"] != "i0001"}
+    yield folder, client, addresses
+    inspector.close()
+    recorder.close()
+
+
+def test_calls_of_the_read_tool_are_no_lookups(reads):
+    _, client, addresses = reads
+    overview = client.get("/").text
+    assert re.search(r"<dt>Lookups</dt><dd><a[^>]*>1</a>", overview)
+    link = re.search(r'Not counted: <a href="([^"]+)">3 calls of the read tool</a>', overview)[1]
+    listed = client.get(html.unescape(link)).text
+    assert {html.unescape(a) for a in re.findall(r'href="(/lookup\?id=[^"]+)"', listed)} == {
+        *addresses.values()
+    }
+    assert "Relevance</th>" not in listed
+    assert "[U+001B]" not in listed  # the tool records one line of text
+    assert "query 1" in visible(client.get("/lookups").text)
+    assert "guide.md" not in visible(client.get("/lookups").text)
+    gaps = visible(client.get("/gaps").text)
+    assert "What to write next Queries" in gaps
+    assert "None." in gaps.split("Entries never found")[0]
+    assert "guide.md" in gaps.split("Entries never found")[1]
+
+
+def test_the_page_of_a_read_says_what_was_read_and_shows_it_as_it_is_today(reads):
+    folder, client, addresses = reads
+    page = client.get(addresses["ok"]).text
+    seen = visible(page)
+    assert "Read Refund Policy , lines 5 to 7." in seen
+    assert "First." in seen
+    assert "Second." not in seen
+    for wrong in ("Relevance", "filter", "candidates", "Changed", "gone", "What the model got"):
+        assert wrong not in seen
+    assert 'class="bar"' not in page
+    guide = folder / "guide.md"
+    guide.write_text(guide.read_text().replace("First.", "Other."))
+    assert "Changed since: these lines as they are now." in visible(
+        client.get(addresses["ok"]).text
+    )
+    assert "Other." in visible(client.get(addresses["ok"]).text)
+    guide.write_text(guide.read_text().replace("tenant: north", "tenant: south"))
+    seen = visible(client.get(addresses["ok"]).text)
+    assert "no longer there for this caller" in seen
+    assert "Other." not in seen
+    guide.unlink()
+    assert "no longer there" in visible(client.get(addresses["ok"]).text)
+
+
+def test_the_command_line_and_the_report_tell_reads_from_lookups(reads, tmp_path, capsys):
+    folder, _, _ = reads
+    assert main(["invocations", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [" read  L1 - " in line for line in lines if "read_vault" in line] == [True] * 3
+    assert [" none  L1 timeout " in line for line in lines if "read_vault" not in line] == [True]
+    out = tmp_path / "report.html"
+    assert (
+        main(
+            [
+                "report",
+                "--db",
+                f"sqlite:///{folder}/.lookup-knowledge/invocations.db",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
+    report = out.read_text()
+    assert "Not counted: 3 calls of the read tool." in visible(report)
+    assert report.count('class="picture"') == 1
+
+
+def test_the_page_of_a_read_that_failed_says_why(reads):
+    _, client, addresses = reads
+    seen = visible(client.get(addresses["no_match"]).text)
+    assert "Not found: there is no entry 'secret.md'" in seen
+    assert "Second." not in seen
+    assert "Is it right" not in seen
+    assert "Not read: lines takes" in visible(client.get(addresses["invalid_query"]).text)
+    assert client.get(addresses["ok"].replace("lookup?", "lookup/json?")).json()["status"] == "ok"
+
+
+def test_nothing_found_without_vector_search_says_that_half_of_the_search_is_missing(reads):
+    _, client, _ = reads
+    half = "half of the search did not take part in 1 (L1 timeout)"
+    assert half in visible(client.get("/").text)
+    assert "Half of the search did not take part" in visible(client.get("/lookup?id=i0001").text)
+
+
+def test_fields_of_the_filters_show_control_characters_as_code_points(browser):
+    page = browser.get("/lookups?" + urlencode({"text": HOSTILE, "thread": HOSTILE}))[1]
+    assert not re.search("[\u202e\x1b\x07]", page)
+    fields = [field for field in re.findall("<input[^>]*>", page) if "[U+001B]" in field]
+    assert [re.search(' name="([^"]*)"', field)[1] for field in fields] == ["text", "thread"]
 
 
 class FaultyHistory(History):

@@ -82,6 +82,11 @@ def test_what_people_said_decides():
     assert (gap.query, gap.wrong) == ("wrong", True)
 
 
+def test_nothing_found_without_vector_search_is_no_gap_whatever_people_said():
+    missed = row(1, "zebra", level="none", status="no_match", l1="failed")
+    assert gaps_in([missed], {}, {"i1": False}, {}) == []
+
+
 def test_queries_that_ask_for_nearly_the_same_are_one_gap():
     queries = ("vpn on my laptop", "laptop with vpn on", "parental leave", "")
     gaps = gaps_in([row(n, query) for n, query in enumerate(queries)], {}, {}, {})

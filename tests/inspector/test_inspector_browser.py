@@ -21,6 +21,8 @@ PAGES = {
     "hostile": "/lookup?id=i0001",
     "bare": "/lookup?id=i0003",
     "gaps": "/gaps",
+    "read": "/lookup?id=read",
+    "reads": "/lookups?calls=reads",
     "try": "/try?query=refund+and+vpn",
     "compare": "/try?query=refund+and+vpn&compare=yes&k_2=1&l1_2=off",
     "message": "/lookup?id=nothing",

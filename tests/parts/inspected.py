@@ -24,7 +24,7 @@ from langchain_lookup_knowledge import (
 from langchain_lookup_knowledge.inspector.app import Inspector
 from langchain_lookup_knowledge.integrations.cli import main
 from parts.command_line import COMMAND
-from parts.invocations import invocation
+from parts.invocations import invocation, read_call
 
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7*7 }} \u202egpj.exe "
@@ -163,6 +163,7 @@ def base(tmp_path_factory):
         invocation(3, query="without details") | {"retrieval_details": {"truncated": True}}
     )
     recorder.record(invocation(4, id="../<b>", query="an odd id"))
+    recorder.record(read_call(5, id="read", query=HOSTILE))
     recorder.close()
     return folder
 

@@ -47,6 +47,22 @@ def details_of(size):
     }  # fmt: skip
 
 
+def read_call(number, status="ok", **changes):
+    """Return a call of the read tool, without the digest of what it read."""
+    match = {"entry_id": "a.md", "heading": "A > Steps", "lines": [3, 5], "layers": []}
+    made = invocation(
+        number,
+        tool_name="read_vault",
+        query=f"read {number}",
+        status=status,
+        retrieval_layer="none",
+        l1_status="skipped",
+        primary_entry_id="a.md" if status == "ok" else None,
+    )
+    details = {"matches": [match]} if status == "ok" else {"matches": [], "reason": "Not found: x."}
+    return made | {"retrieval_details": details} | changes
+
+
 def invocation(number, **changes):
     """Return an invocation, one an hour; keys of its details may be given as well."""
     made = {

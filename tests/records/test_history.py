@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from parts.invocations import START, invocation
+from parts.invocations import START, invocation, read_call
 
 from langchain_lookup_knowledge import SQLInvocationRecorder
 from langchain_lookup_knowledge.records import feedback
 from langchain_lookup_knowledge.records.history import History
-from langchain_lookup_knowledge.records.rows import can_be_compared
+from langchain_lookup_knowledge.records.rows import can_be_compared, is_read
 from langchain_lookup_knowledge.records.selection import Selection
 from langchain_lookup_knowledge.records.table import facts_index, tool_invocation
 
@@ -85,6 +85,59 @@ def test_an_overview_counts_what_there_is(recorder):
     assert found["filter"] == {"fired": 3, "kept": 2, "relaxed": 1}
     assert sum(claims.get("high", 0) for claims in found["claims"].values()) == 22
     assert found["latency"] == {"median": 13.0, "p95": 24.0}
+
+
+def test_calls_of_the_read_tool_are_counted_and_listed_apart(recorder):
+    gone = {"status": "no_match", "retrieval_layer": "none", "relevance": {"level": "none"}}
+    skipped = {"retrieval_layer": "none", "l1_status": "skipped"}
+    refused = invocation(4, status="refused", relevance={"level": "none"}, **skipped)
+    cancelled = read_call(5, status="cancelled")
+    truncated = read_call(6, status="refused", retrieval_details={"truncated": True})
+    older = read_call(7, status="refused", retrieval_details={"matches": [], "l0_hints": {}})
+    history = record(
+        recorder,
+        invocation(1),
+        invocation(2, l1_status="timeout", **gone),
+        invocation(3, l1_status="empty", **gone),
+        refused,
+        cancelled,
+        truncated,
+        older,
+        read_call(8, duration_ms=1e6, scope={"tenant": "north"}),
+        read_call(9, status="no_match"),
+        read_call(10, status="refused"),
+        read_call(11, status="invalid_query", created_at=START.isoformat()),
+    )
+    found = history.overview(ALL)
+    assert (found["reads"], sum(found["statuses"].values())) == (4, 7)
+    assert found["missed"] == {"timeout": 1}
+    assert found["latency"]["p95"] == 7.0
+    assert found["levels"] == {"high": 1, "none": 3, "unknown": 3}
+    reads = [row["id"] for row in history.lookups(Selection(reads=True))]
+    assert reads == ["i0010", "i0009", "i0008", "i0011"]
+    assert {row["id"] for row in history.lookups(ALL)} == {f"i000{n}" for n in range(1, 8)}
+    assert len(history.asked(ALL, limit=100)) == 7
+    assert history.overview(Selection(since=(START + timedelta(days=1)).date()))["reads"] == 0
+    everything = recorder.invocations(limit=100)
+    assert {row["id"] for row in everything if is_read(row)} == set(reads)
+
+
+def test_rows_whose_details_are_damaged_are_not_taken_for_reads(recorder):
+    history = record(recorder, read_call(1), read_call(2), read_call(3))
+    damaged = "'\"x\"'" if history._dialect == "postgresql" else "'{'"
+    for number, column, value in (
+        (1, "retrieval_details", damaged),
+        (2, "retrieval_layer", "'?'"),
+    ):
+        change = f"UPDATE tool_invocation SET {column} = {value} WHERE id = 'i000{number}'"
+        recorder.read(lambda connection, change=change: connection.execute(sa.text(change)))
+    assert history.overview(ALL)["reads"] == 1
+    assert [is_read(row) for row in history.invocations(["i0001", "i0002", "i0003"])] == [
+        False,
+        False,
+        True,
+    ]
+    assert len(history.lookups(ALL)) == 2
 
 
 @pytest.mark.parametrize(

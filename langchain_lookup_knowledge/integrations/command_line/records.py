@@ -47,7 +47,9 @@ def add_commands(commands: Commands) -> None:
 
 
 def _add_invocations(commands: Commands) -> None:
-    invocations = commands.add_parser("invocations", help="show recorded lookups, newest first")
+    invocations = commands.add_parser(
+        "invocations", help="show recorded lookups and reads, newest first"
+    )
     invocations.add_argument(
         "folder",
         metavar="KB",
@@ -359,22 +361,24 @@ def _replay(arguments: argparse.Namespace) -> int:
     if left_out:
         queries = counted(left_out, "query was", "queries were")
         print(
-            f"note: {queries} left out: L1 failed, refused, invalid, hashed or unreadable, "
-            "or rows of read_knowledge, which are not run again",
+            f"note: {queries} left out: L1 failed, refused, invalid, hashed or unreadable",
             file=sys.stderr,
         )
     return CHANGED if found else DONE
 
 
 def _line(row: Invocation) -> str:
-    from langchain_lookup_knowledge.records.rows import unreadable  # noqa: PLC0415
+    from langchain_lookup_knowledge.records.rows import is_read, unreadable  # noqa: PLC0415
 
     found = row["primary_entry_id"] or "-"
     query = short_query(row["query"] or "-")
     created = f"{row['created_at'][:19]}Z" if row["created_at"] else "-"
-    outcome = f"{row['status'] or '-':<13} {row['retrieval_layer'] or '-':<5}"
+    searched = not is_read(row)
+    layer = (row["retrieval_layer"] or "-") if searched else "read"
+    l1 = (row["l1_status"] or "-") if searched else "-"
+    outcome = f"{row['status'] or '-':<13} {layer:<5}"
     duration = f"{row['duration_ms'] or 0:7.1f} ms"
     tool = row["tool_name"] or "-"
-    line = f"{created:<20}  {outcome} L1 {row['l1_status'] or '-':<15} {duration}  {tool}"
+    line = f"{created:<20}  {outcome} L1 {l1:<15} {duration}  {tool}"
     odd = ", ".join(unreadable(row))
     return printable(f"{line}  {query!r} -> {found}{f'  (unreadable: {odd})' if odd else ''}")
