@@ -31,6 +31,7 @@ from langchain_lookup_knowledge.reading.documents import checked_documents
 from langchain_lookup_knowledge.reading.embeds import partly_hidden
 from langchain_lookup_knowledge.reading.entry import Entry
 from langchain_lookup_knowledge.reading.glossary_file import glossary_name
+from langchain_lookup_knowledge.scope import scope_problems
 from langchain_lookup_knowledge.syncing import Syncing
 from langchain_lookup_knowledge.types import (
     FrontmatterFields,
@@ -68,7 +69,7 @@ class KnowledgeBase(FirstSight, EntryReader):
         self._parts, self._documents = parts, documents
         self._closing: list[Callable[[], None]] = []
         self._notices = [Problem(".", None, parts.notice)] if parts.notice else []
-        self._scope_fields: set[str] = set()
+        self._scope_fields = set(self.scope_fields)
         unfinished = data_folder / "unfinished-vectors"
         kept = KeptEntries(data_folder / KEPT_FILE, self.fields, self.selection, writes=writes)
         source = Source(folder, documents, self.fields, self.selection, self.glossary, kept, verify)
@@ -271,6 +272,7 @@ class KnowledgeBase(FirstSight, EntryReader):
         return [
             *self._notices,
             *self.l0.problems,
+            *scope_problems(self.entries, self._scope_fields, self.scope_fields),
             *partly_hidden(self.entries, self._scope_fields),
             *self._syncing.problems(),
         ]
@@ -339,8 +341,8 @@ class KnowledgeBase(FirstSight, EntryReader):
         save_parts(self.data_folder, self._parts)
 
     def note_scope_fields(self, fields: Iterable[str]) -> None:
-        """Note which frontmatter keys decide who may see an entry; `problems` then lists embedded
-        texts that some readers of the embedding entry may not see.
+        """Note which frontmatter keys decide who may see an entry; `problems` then lists keys that
+        no entry has, entries that nobody sees, and embedded texts that only some readers see.
         """
         self._scope_fields.update(fields)
 

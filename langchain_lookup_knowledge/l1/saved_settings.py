@@ -28,6 +28,7 @@ from langchain_lookup_knowledge.l1.models.choice import as_embeddings
 from langchain_lookup_knowledge.l1.models.embeddings import DEFAULT_MODEL, FastEmbedModel
 from langchain_lookup_knowledge.l1.models.reranking import Reranker, as_reranker
 from langchain_lookup_knowledge.l1.stores.embedded_index import EmbeddedIndex
+from langchain_lookup_knowledge.l1.stores.qdrant.address import checked_key, same_server
 from langchain_lookup_knowledge.l1.stores.qdrant.index import QdrantIndex
 from langchain_lookup_knowledge.l1.stores.vector_index import VectorIndex
 from langchain_lookup_knowledge.reading.selection import Selection, chosen_selection
@@ -150,7 +151,9 @@ def load_settings(
     ignored = []
     if "index" in settings:
         named = settings["index"]
-        if named["url"] in servers:  # but which port and certificates the user did not name
+        if any(
+            same_server(named["url"], one) for one in servers
+        ):  # but which port and certificates the user did not name
             settings["index"] = {"url": named["url"], "collection": named["collection"]}
         else:
             del settings["index"]
@@ -193,8 +196,9 @@ def saved_index(
 ) -> VectorIndex:
     """Return the index that the settings name, or the embedded index if they name none."""
     if "index" in settings:
+        key = checked_key(api_key)  # before its error could be taken for one in the settings
         try:
-            return QdrantIndex(**settings["index"], api_key=api_key)
+            return QdrantIndex(**settings["index"], api_key=key)
         except ValueError as error:
             raise DocumentError(f"the index in {SETTINGS} cannot be used: {error}") from error
     return EmbeddedIndex(data_folder / INDEX_FOLDER)

@@ -410,6 +410,13 @@ def test_the_key_is_not_sent_to_a_server_that_the_folder_names(folder):
     assert "QDRANT_API_KEY is not sent to http://127.0.0.1:9" in trusted.stderr
     environment["QDRANT_URL"] = "http://127.0.0.1:9"
     assert "is not sent" not in run("check", folder, env=environment).stderr
+    environment["QDRANT_URL"] = "http://127.0.0.1:9/"
+    assert "is not sent" not in run("check", folder, env=environment).stderr
+    environment["QDRANT_API_KEY"] = "sk-SECRET\u00e9"
+    refused = run("check", folder, env=environment)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("lookup-knowledge: the API key has a character that no HTTP")
+    assert "SECRET" not in refused.stderr
     write_files(folder, {".lookup-knowledge/settings.json": '{"index": null}'})
     assert "holds an index that cannot be used" in run("check", folder, env=environment).stderr
 

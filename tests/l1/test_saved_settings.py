@@ -96,8 +96,10 @@ def test_how_a_server_is_reached_is_remembered(folder):
 def test_of_settings_that_are_not_trusted_a_named_server_is_used_and_no_other_port(folder):
     index = {"url": "http://h", "collection": "c", "verify": False, **GRPC}
     write_files(folder, {f"{DATA_FOLDER}/settings.json": json.dumps({"index": index})})
-    found = load_settings(folder / DATA_FOLDER, servers=["http://h"]).values["index"]
-    assert found == {"url": "http://h", "collection": "c"}
+    for named in ("http://h", "http://H:6333/"):
+        found = load_settings(folder / DATA_FOLDER, servers=[named]).values["index"]
+        assert found == {"url": "http://h", "collection": "c"}
+    assert "index" not in load_settings(folder / DATA_FOLDER, servers=["http://h:6334"]).values
 
 
 def test_a_saved_server_that_cannot_be_named_is_told(folder):

@@ -170,10 +170,10 @@ FAULTS = {
     "server resets the connection": served(qdrant_server.reset, "failed", UNREACHABLE),
     "server answers 400": served(status(400), "failed", "(HTTP 400)"),
     "server answers 401": served(
-        status(401), "failed", "refuses the API key (HTTP 401): check api_key"
+        status(401), "failed", "an API key, and none was sent (HTTP 401): give api_key"
     ),
     "server answers 403": served(
-        status(403), "failed", "refuses the API key (HTTP 403): check api_key"
+        status(403), "failed", "an API key, and none was sent (HTTP 403): give api_key"
     ),
     "server answers 404": served(
         raw(404, b""), "failed", "does not support a request of qdrant-client"
@@ -277,6 +277,6 @@ def test_a_lookup_over_grpc_out_of_reach_is_told(world):
     l1 = world.look_up("refund", "sync")["l1"]
     assert (l1["status"], l1["reason"]) == (
         "failed",
-        "the Qdrant server cannot be reached (connection refused): check that it runs, and the "
-        "port of its URL",
+        "the Qdrant server cannot be reached (connection refused at its gRPC port 9): check that "
+        "it runs, and give the gRPC port, usually 6334, as grpc_port= or --grpc-port",
     )

@@ -537,6 +537,75 @@ def test_only_one_plain_value_makes_an_entry_public(tmp_path, public, shown):
         assert bool(kb.problems) is not shown
 
 
+PUBLIC = ["public: yes", "Public: Yes", "PUBLIC: on", 'public: "true"', "public: 'ON'"]
+NOT_PUBLIC = ["public: no", "public: 1", "public: y", "public:", "published: yes"]
+
+
+@pytest.mark.parametrize("line", PUBLIC + NOT_PUBLIC)
+def test_what_yaml_reads_as_true_makes_an_entry_public_to_both_layers(tmp_path, embedding, line):
+    files = {"a.md": f"---\n{line}\n---\nRefunds.\n", "b.md": BETA}
+    with KnowledgeBase.open(
+        write_files(tmp_path / "kb", files), embedding=embedding, scope_fields=("tenant",)
+    ) as kb:
+        result = create_lookup_knowledge_graph(kb, record=None).invoke(
+            {"query": "refunds"}, config("acme")
+        )
+        shown = line in PUBLIC
+        assert seen(result) == ({"a.md"} if shown else set())
+        assert result["l1"]["candidates"] == int(shown)
+        assert [str(problem) for problem in kb.problems] == (
+            []
+            if shown
+            else [
+                ".: no caller sees 1 entry without 'tenant' (a.md): add it to the frontmatter, "
+                "or `public: true`"
+            ]
+        )
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("tenat", "did you mean 'tenant'?"),
+        ("Tenannt", "did you mean 'tenant'?"),
+        ("region", "add it to the frontmatter"),
+    ],
+)
+def test_a_scope_field_that_no_entry_has_is_told_with_the_keys_that_are_near(folder, field, says):
+    with KnowledgeBase.open(folder, index=None, scope_fields=(field,)) as kb:
+        what = f"no entry has the scope field {field!r}, so callers see only public entries"
+        assert [str(problem) for problem in kb.problems] == [f".: {what}: {says}"]
+
+
+def test_entries_that_no_caller_sees_are_counted_with_examples(folder):
+    said = (
+        ".: no caller sees {} without 'tenant' ({}): add it to the frontmatter, or `public: true`"
+    )
+    with KnowledgeBase.open(folder, index=None) as kb:
+        assert kb.problems == []  # no scope fields
+        create_lookup_knowledge_graph(kb, record=None, options=SCOPED)
+        assert [str(problem) for problem in kb.problems] == [said.format("1 entry", "drafts.md")]
+    write_files(folder, {f"{name}.md": NOBODY for name in ("e", "f", "g")})
+    with KnowledgeBase.open(folder, index=None, scope_fields=("TENANT",)) as kb:
+        told = said.format("4 entries", "drafts.md, e.md, f.md, ...")
+        assert [str(problem) for problem in kb.problems] == [told]
+
+
+def test_an_entry_that_lacks_one_of_two_fields_of_the_base_is_seen_by_nobody(tmp_path):
+    files = {
+        "a.md": "---\ntenant: acme\n---\nRefunds.\n",
+        "b.md": "---\ntenant: acme\nregion: north\n---\nRefunds.\n",
+    }
+    folder = write_files(tmp_path / "kb", files)
+    with KnowledgeBase.open(folder, index=None, scope_fields=("tenant", "region")) as kb:
+        assert "no caller sees 1 entry without 'tenant' or 'region' (a.md)" in str(kb.problems)
+    with KnowledgeBase.open(folder, index=None) as kb:  # a graph of each field sees it
+        for name in ("tenant", "region"):
+            options = LookupOptions(scope_fields=(name,))
+            create_lookup_knowledge_graph(kb, record=None, options=options)
+        assert kb.problems == []
+
+
 @pytest.mark.parametrize("tenant", ["ac\u200bme", "ac\x00me", "ac\xadme", "ac  me", "ac\nme"])
 def test_a_scope_that_cannot_be_told_from_another_by_eye_is_refused(kb, tenant):
     result = create_lookup_knowledge_graph(kb, options=SCOPED).invoke(

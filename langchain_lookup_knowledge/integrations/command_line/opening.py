@@ -106,6 +106,7 @@ def _chosen_index(
     needs no `--trust`.
     """
     from langchain_lookup_knowledge.l1.saved_settings import load_settings, saved_index  # noqa: PLC0415
+    from langchain_lookup_knowledge.l1.stores.qdrant.address import same_server  # noqa: PLC0415
 
     url, collection = getattr(arguments, "url", None), getattr(arguments, "collection", None)
     api_key = os.environ.get("QDRANT_API_KEY")
@@ -131,7 +132,7 @@ def _chosen_index(
         return saved_index({}, data_folder), saved.knowledge_base_id
     if "index" not in saved.values:
         return "from_settings", saved.knowledge_base_id
-    if api_key and saved.values["index"]["url"] != named:
+    if api_key and not (named and same_server(saved.values["index"]["url"], named)):
         print(  # the folder's author may have chosen the URL
             f"note: QDRANT_API_KEY is not sent to {saved.values['index']['url']}, because only "
             "the folder names this server: set QDRANT_URL to this address to allow it",

@@ -185,7 +185,7 @@ def assess(
     """
     if not found:
         return {"level": "none", "semantic_support": False, "reason": "nothing matched"}
-    absent = f"; {NO_PASSAGE_HOLDS} {', '.join(map(repr, missing))}" if missing else ""
+    absent = f"; {NO_PASSAGE_HOLDS} {_named(missing)}" if missing else ""
     first = found[0]
     if "L1" not in first.layers:
         declared = first.entry_id in specific_entries(hints)
@@ -279,12 +279,18 @@ def _held(first: FoundEntry, terms: Collection[str]) -> set[str]:
 
 
 def missing_words(query: Mapping[str, str], frequencies: Mapping[str, int]) -> list[str]:
-    """Return up to `MAX_NAMED` words of the query that are in no passage, exact things first."""
+    """Return the words of the query that are in no passage, exact things first."""
     absent = [t for t, count in frequencies.items() if not count and not is_part(t) and t in query]
     parts = parts_of(absent)
     absent = [term for term in absent if term not in parts]
     absent.sort(key=lambda term: not is_exact(term))
-    return list(dict.fromkeys(shorten(query[term], MAX_NAME) for term in absent))[:MAX_NAMED]
+    return list(dict.fromkeys(shorten(query[term], MAX_NAME) for term in absent))
+
+
+def _named(words: Sequence[str]) -> str:
+    """Return the first `MAX_NAMED` words, quoted, and the number of the others."""
+    more = f" and {len(words) - MAX_NAMED} more" if len(words) > MAX_NAMED else ""
+    return ", ".join(map(repr, words[:MAX_NAMED])) + more
 
 
 def model_for(

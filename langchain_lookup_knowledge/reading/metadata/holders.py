@@ -13,7 +13,7 @@ from langchain_lookup_knowledge.reading.metadata.filters import (
     values_of,
 )
 from langchain_lookup_knowledge.reading.metadata.standing import STATE_KEYS
-from langchain_lookup_knowledge.scope import PUBLIC, Scope, is_visible
+from langchain_lookup_knowledge.scope import PUBLIC, Scope, is_true, is_visible
 
 
 class Holders:
@@ -73,9 +73,8 @@ class Holders:
         places = set.intersection(
             *(set(_at_any(self._written(field.casefold()), [value])) for field, value in scope)
         )
-        key, true = PUBLIC
-        written = self._written(key)
-        public = _at_any(written, [value for value in written if value.casefold() == true])
+        written = self._written(PUBLIC[0])
+        public = _at_any(written, [value for value in written if is_true(value)])
         found = self._at(places.union(public))
         return [entry for entry in found if is_visible(entry, scope)]
 

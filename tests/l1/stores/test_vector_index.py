@@ -792,10 +792,9 @@ def test_the_api_key_opens_the_server_and_another_is_refused():
         index = QdrantIndex(server.url, "kb", api_key="sk-RIGHT")
         index.write(contents("one", "two"), [], [POINTS])
         assert search(index)[0] == "one"
-        for key in ("sk-WRONG", None):
-            with pytest.raises(
-                StoreError, match=r"refuses the API key \(HTTP 401\): check api_key"
-            ) as raised:
+        refused = r"refuses the API key \(HTTP 401\): check api_key"
+        for key, says in (("sk-WRONG", refused), (None, r"none was sent \(HTTP 401\)")):
+            with pytest.raises(StoreError, match=says) as raised:
                 search(QdrantIndex(server.url, "kb", api_key=key))
             assert "WRONG" not in str(raised.value)
 
@@ -847,7 +846,7 @@ def test_failures_over_grpc_have_the_same_names(code, details, error, says):
     served = grpc.server(ThreadPoolExecutor(2), handlers=[Refusing()])
     port = served.add_insecure_port("127.0.0.1:0")
     served.start()
-    index = QdrantIndex("http://127.0.0.1:9", "kb")
+    index = QdrantIndex("http://127.0.0.1:9", "kb", api_key="sk-KEY")
     index.connection._client = QdrantClient(
         "127.0.0.1", grpc_port=port, prefer_grpc=True, check_compatibility=False
     )

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from pydantic import SecretStr
+
 LOCAL = ":memory:"
 """The URL of the client's own in-process store, for tests."""
 REST_PORT, GRPC_PORT = 6333, 6334
@@ -86,11 +88,54 @@ class Address:
             found["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return found
 
+    def grpc_target(self) -> tuple[str, int] | None:
+        """Return the host and the port of the gRPC connection; None if there is none."""
+        if not self.prefer_grpc or self.url in (LOCAL, ""):
+            return None
+        return _split(self.url).hostname or "", self._grpc_port
+
     def certificates(self) -> dict[str, bytes]:
         """Return the gRPC option that names the CA."""
         if isinstance(self.verify, str):
             return {"root_certificates": Path(self.verify).read_bytes()}
         return {}
+
+
+def checked_key(key: str | SecretStr | None) -> SecretStr | None:
+    """Return an API key without the white space around it; None if nothing is left.
+
+    Raises:
+        ValueError: it has a character that no header can carry; the key is not quoted.
+    """
+    written = key.get_secret_value() if isinstance(key, SecretStr) else key
+    written = (written or "").strip()
+    if not (written.isascii() and written.isprintable()):
+        raise ValueError(
+            "the API key has a character that no HTTP header can carry: give printable ASCII as "
+            "api_key, or in QDRANT_API_KEY for the command line"
+        )
+    return SecretStr(written) if written else None
+
+
+def same_server(one: str, other: str) -> bool:
+    """Return whether two URLs name the same server: they may differ in the case of the host, the
+    default port, and slashes at the end.
+    """
+    return one == other or _place(one) == _place(other)
+
+
+def _place(url: str) -> tuple[str | int | None, ...]:
+    """Return what identifies the server of a URL; the URL itself if it cannot be used."""
+    try:
+        _check_url(url)
+    except ValueError:
+        return (url,)
+    if not url.isprintable() or any(character.isspace() or character == "\\" for character in url):
+        return (url,)  # parsers differ about these
+    parts = _split(url)
+    default = None if _has_path(url) else REST_PORT
+    path = parts.path.rstrip("/")
+    return parts.scheme or "http", parts.hostname, parts.port or default, path
 
 
 def _check_collection(name: str) -> None:

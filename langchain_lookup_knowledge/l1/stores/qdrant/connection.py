@@ -24,7 +24,7 @@ from langchain_lookup_knowledge.errors import (
 )
 from langchain_lookup_knowledge.l1.deadlines import remaining
 from langchain_lookup_knowledge.l1.fusion import PointId
-from langchain_lookup_knowledge.l1.stores.qdrant.address import LOCAL, Address
+from langchain_lookup_knowledge.l1.stores.qdrant.address import LOCAL, Address, checked_key
 from langchain_lookup_knowledge.l1.stores.qdrant.failures import as_store_error, asked_pause
 from langchain_lookup_knowledge.l1.stores.qdrant.limits import Limits
 from langchain_lookup_knowledge.l1.stores.qdrant.points import FINGERPRINT_KEY, RequestOptions
@@ -69,7 +69,7 @@ class QdrantConnection:
         self.collection = collection
         self.options = RequestOptions(**options)
         self.limits = Limits()
-        self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
+        self._api_key = checked_key(api_key)
         self._timeout = timeout
         self._lock = threading.Lock()
         self._lent = client
@@ -180,7 +180,13 @@ class QdrantConnection:
             # log only the frames: the error text may quote the request
             frames = "".join(traceback.format_tb(error.__traceback__))
             logger.debug("a Qdrant request failed: %s\n%s", type(error).__name__, frames)
-            failure = as_store_error(error, self.collection, self._server_version)
+            failure = as_store_error(
+                error,
+                self.collection,
+                self._server_version,
+                has_key=self._api_key is not None or self._lent is not None,
+                grpc_target=None if self._lent is not None else self.address.grpc_target(),
+            )
             raise failure from (error if isinstance(failure, StoreUnreachableError) else None)
 
     def _server_version(self) -> str:

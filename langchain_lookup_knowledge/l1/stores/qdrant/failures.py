@@ -8,6 +8,7 @@ request, so they are only matched; names, fields and sizes alone are quoted from
 import importlib.metadata
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -22,9 +23,15 @@ from langchain_lookup_knowledge.errors import (
     StoreTimeoutError,
     StoreUnreachableError,
 )
+from langchain_lookup_knowledge.l1.stores.qdrant.address import GRPC_PORT, LOOPBACK
 from langchain_lookup_knowledge.l1.stores.vector_index import INDEX_COMMAND, REBUILD_COMMAND
 
 NO_ANSWER = "the Qdrant server did not answer in time"
+_REFUSED = "connection refused"
+_SPEAKS_HTTP = "its gRPC port speaks HTTP"
+_GIVE_PORT = f"give the gRPC port, usually {GRPC_PORT}, as grpc_port= or --grpc-port"
+_PROBE = 0.5
+"""Maximum seconds to find out what a port of this machine speaks."""
 
 _GRPC_STATUS = {  # the equivalent HTTP status of each gRPC status
     "INVALID_ARGUMENT": 400,
@@ -65,12 +72,12 @@ _UNREACHABLE = [  # what the text of a failed connection shows, the cause, and t
     ),
     (
         r"expected settings frame|trying to connect an http1",
-        "its gRPC port speaks HTTP",
-        "give the gRPC port, usually 6334, as grpc_port=",
+        _SPEAKS_HTTP,
+        _GIVE_PORT,
     ),
     (
         r"connectionrefused|connection refused",
-        "connection refused",
+        _REFUSED,
         "check that it runs, and the port of its URL",
     ),
     (
@@ -105,10 +112,18 @@ _LIMIT_NAMES = {  # the server's words for a limit, and its setting
 }
 
 
-def as_store_error(error: Exception, collection: str, version: Callable[[], str]) -> StoreError:
+def as_store_error(
+    error: Exception,
+    collection: str,
+    version: Callable[[], str],
+    *,
+    has_key: bool = True,
+    grpc_target: tuple[str, int] | None = None,
+) -> StoreError:
     """Return the StoreError for a failure of the client.
 
     `version` returns the version of the server, with a space before it, or an empty text.
+    `has_key`: whether an API key may have been sent. `grpc_target`: host and port for gRPC.
     """
     import grpc  # noqa: PLC0415  (a dependency of the client)
     from qdrant_client.common import client_exceptions  # noqa: PLC0415
@@ -116,7 +131,7 @@ def as_store_error(error: Exception, collection: str, version: Callable[[], str]
 
     if isinstance(error, exceptions.UnexpectedResponse):
         body = error.content.decode("utf-8", "replace")
-        return _refusal(error.status_code or 0, body, collection, version)
+        return _refusal(error.status_code or 0, body, collection, version, has_key)
     if isinstance(error, client_exceptions.QdrantException):
         # also if the client cannot read its Retry-After
         return _busy(429, str(error), asked_pause(error))
@@ -128,17 +143,24 @@ def as_store_error(error: Exception, collection: str, version: Callable[[], str]
     if code == "DEADLINE_EXCEEDED":
         return StoreTimeoutError(NO_ANSWER)
     if code == "UNAVAILABLE":
-        return unreachable(str(cast(Any, error).details()), code)
+        return _unreachable_over_grpc(str(cast(Any, error).details()), code, grpc_target)
     if code in _GRPC_STATUS:
         details = str(cast(Any, error).details())
-        return _refusal(_GRPC_STATUS[code], details, collection, version)
+        return _refusal(_GRPC_STATUS[code], details, collection, version, has_key)
     return StoreError(
         f"the Qdrant request failed ({type(error).__name__}): check the URL and collection"
     )
 
 
-def _refusal(status: int, body: str, collection: str, version: Callable[[], str]) -> StoreError:
+def _refusal(
+    status: int, body: str, collection: str, version: Callable[[], str], has_key: bool
+) -> StoreError:
     """Return the StoreError for an HTTP status; only names and sizes are quoted from the body."""
+    if status in (401, 403) and not has_key:
+        return StoreForbiddenError(
+            f"the Qdrant server wants an API key, and none was sent (HTTP {status}): give api_key, "
+            "or on the command line QDRANT_API_KEY, and QDRANT_URL for a server saved earlier"
+        )
     if status == 401:
         return StoreForbiddenError(
             f"the Qdrant server refuses the API key (HTTP {status}): check api_key, or "
@@ -260,8 +282,39 @@ def unreachable(text: str, kind: str) -> StoreUnreachableError:
     """Return the error for a connection that failed; `text` is searched for the cause."""
     for pattern, cause, fix in _UNREACHABLE:
         if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
-            return StoreUnreachableError(f"the Qdrant server cannot be reached ({cause}): {fix}")
-    return StoreUnreachableError(f"the Qdrant server cannot be reached ({kind}): check its URL")
+            return _unreachable(cause, fix)
+    return _unreachable(kind, "check its URL")
+
+
+def _unreachable(cause: str, fix: str) -> StoreUnreachableError:
+    return StoreUnreachableError(f"the Qdrant server cannot be reached ({cause}): {fix}")
+
+
+def _unreachable_over_grpc(
+    text: str, code: str, target: tuple[str, int] | None
+) -> StoreUnreachableError:
+    """Return the error for a gRPC connection that failed.
+
+    gRPC tells why the last address of a host failed. `localhost` has two, and a server may listen
+    at one of them, so a port of this machine is asked what it speaks.
+    """
+    if target is None or not re.search(_REFUSED, text, re.IGNORECASE):
+        return unreachable(text, code)
+    if target[0] in LOOPBACK and _speaks_http(*target):
+        return _unreachable(_SPEAKS_HTTP, _GIVE_PORT)
+    return _unreachable(
+        f"{_REFUSED} at its gRPC port {target[1]}", f"check that it runs, and {_GIVE_PORT}"
+    )
+
+
+def _speaks_http(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), _PROBE) as probe:
+            probe.settimeout(_PROBE)
+            probe.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return probe.recv(5) == b"HTTP/"
+    except OSError:
+        return False
 
 
 def _broken_exchange(source: Exception) -> StoreError:

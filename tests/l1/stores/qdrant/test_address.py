@@ -1,10 +1,12 @@
 """URLs, ports and names are checked before anything is sent."""
 
 import pytest
+from pydantic import SecretStr
 from qdrant_client import QdrantClient
 from qdrant_server import QdrantServer
 
 from langchain_lookup_knowledge import QdrantIndex
+from langchain_lookup_knowledge.l1.stores.qdrant.address import same_server
 
 
 @pytest.mark.parametrize(
@@ -86,3 +88,47 @@ def test_a_client_that_is_passed_in_needs_no_address():
     client = QdrantClient(":memory:")
     assert QdrantIndex("", "kb", client=client).fingerprint() is None
     client.close()
+
+
+@pytest.mark.parametrize(
+    "key", ["SECRET\u00e9", "SEC\nRET", "\ufeffSECRET", "SEC\tRET", "SECRET\x7f"]
+)
+@pytest.mark.parametrize("wrap", [str, SecretStr])
+def test_a_key_that_no_header_can_carry_is_refused_at_construction(key, wrap):
+    says = "the API key has a character that no HTTP header can carry"
+    with pytest.raises(ValueError, match=says) as raised:
+        QdrantIndex("http://h:6333", "c", api_key=wrap(key))
+    assert "SEC" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["sk RIGHT\n", " \tsk RIGHT\r\n", SecretStr("sk RIGHT\n")])
+def test_white_space_around_a_key_is_not_sent(key):
+    with QdrantServer(api_key="sk RIGHT") as server:
+        index = QdrantIndex(server.url, "kb", api_key=key)
+        assert index.connection.info() is None  # no collection, and no refusal
+        index.close()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("http://localhost:6343/", "http://localhost:6343", True),
+        ("http://localhost:6343//", "http://localhost:6343", True),
+        ("HTTP://LocalHost", "http://localhost:6333/", True),
+        ("localhost", "http://localhost:6333", True),
+        ("https://h/qdrant/", "https://h/qdrant", True),
+        ("http://h", "https://h", False),
+        ("http://h:6333", "http://h:6334", False),
+        ("https://h/qdrant", "https://h:6333/qdrant", False),
+        ("https://h/qdrant", "https://h/Qdrant", False),
+        ("http://h", "http://h.example", False),
+        ("http://u:p@h", "http://h", False),
+        ("http://h?x", "http://h", False),
+        ("http://h\n", "http://h", False),
+        ("http://h:port", "http://h", False),
+        ("http://h:port", "http://h:port", True),
+        ("", "http://h", False),
+    ],
+)
+def test_urls_of_one_server_are_the_same(one, other, same):
+    assert same_server(one, other) is same_server(other, one) is same

@@ -1,5 +1,7 @@
 """Each failure of a server is told with its cause and the fix, over REST and gRPC alike."""
 
+import re
+
 import pytest
 import qdrant_server
 from parts.certificates import Authority
@@ -131,7 +133,32 @@ def test_a_host_without_an_address_and_a_port_without_a_server_are_told():
     assert unknown in str(asked(nowhere))
     assert unknown in str(asked_over_grpc(6334, nowhere))
     assert refused in str(asked("http://127.0.0.1:9"))
-    assert refused in str(asked_over_grpc(9))
+    assert "(connection refused at its gRPC port 9): check that it runs, and give the gRPC" in str(
+        asked_over_grpc(9)
+    )
+
+
+def test_a_grpc_port_that_speaks_http_is_told_for_a_host_of_two_addresses_too():
+    with QdrantServer() as server:  # at 127.0.0.1; gRPC also asks ::1, which refuses
+        for _ in range(4):  # gRPC names the failure of either address
+            failure = asked_over_grpc(server.port, "http://localhost:9")
+            assert "(its gRPC port speaks HTTP): give the gRPC port, usually" in str(failure)
+    assert "(connection refused at its gRPC port" in str(
+        asked_over_grpc(server.port, "http://localhost:9")
+    )
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_was_not_sent_is_not_called_wrong(status):
+    with QdrantServer() as server:
+        server.misbehave(qdrant_server.status(status))
+        none = rf"wants an API key, and none was sent \(HTTP {status}\): give api_key, or on the"
+        for key in (None, "", " \n"):
+            assert re.search(none, str(asked(server.url, api_key=key)))
+        assert f"refuses the API key (HTTP {status})" in str(asked(server.url, api_key="SECRET"))
+    code = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}[status]
+    with serving(Refusing(code)) as port:
+        assert re.search(none, str(asked_over_grpc(port)))
 
 
 REPLICA = "Service internal error: The replica set for shard 2 on peer 7 has no active replica"
@@ -152,7 +179,7 @@ def limit(asked, allowed, name):
 
 
 REFUSALS = {  # HTTP status, gRPC status, text, error, message
-    "no key": (401, "UNAUTHENTICATED", "SECRET", StoreForbiddenError, "refuses the API key"),
+    "wrong key": (401, "UNAUTHENTICATED", "SECRET", StoreForbiddenError, "refuses the API key"),
     "read-only key": (
         403,
         "PERMISSION_DENIED",
@@ -283,10 +310,10 @@ def test_a_refusal_names_what_it_is_about_and_quotes_nothing_else(name, over):
     if over == "REST":
         with QdrantServer() as server:
             server.misbehave(qdrant_server.status(status, text))
-            failure = asked(server.url)
+            failure = asked(server.url, api_key="sk-KEY")
     else:
         with serving(Refusing(code, text)) as port:
-            failure = asked_over_grpc(port)
+            failure = asked_over_grpc(port, api_key="sk-KEY")
     assert type(failure) is kind
     with pytest.raises(kind, match=says):
         raise failure
