@@ -108,7 +108,7 @@ def folder(base, tmp_path, request):
     """The folder with odd rows as well, in a table of another program's making."""
     copy = shutil.copytree(base, tmp_path / "kb")
     with closing(sqlite3.connect(copy / ".lookup-knowledge/invocations.db")) as connection:
-        connection.execute("DROP INDEX ix_tool_invocation_listed")
+        connection.execute("DROP INDEX ix_tool_invocation_calls")
         connection.execute("DROP TABLE tool_invocation_migration")
         connection.execute("CREATE TABLE loose AS SELECT * FROM tool_invocation")
         connection.execute("DROP TABLE tool_invocation")
