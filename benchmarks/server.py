@@ -12,6 +12,7 @@ merge and everything but the record. Each for one caller and for 16; medians in 
 import argparse
 import os
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -33,17 +34,20 @@ from langchain_lookup_knowledge.l1.stores.qdrant.index import MAX_PAYLOADS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-WORDS = [f"{first}{last}" for first in "bdfgklmnprst" for last in "ado eri ilu ona ush".split()]
+TEXTS = [Path(__file__).parents[1] / name for name in ("notebooks/handbook", "docs")]
 
 
 def write_pages(folder: Path, count: int) -> list[str]:
     """Write pages made from a seed, and return a question for each of the first hundred."""
     chance = random.Random(7)
+    paths = sorted(path for folder in TEXTS for path in folder.rglob("*.md"))
+    text = " ".join(path.read_text("utf-8") for path in paths)
+    sentences = re.findall(r"[A-Z][a-z, ]{30,150}\.", text)
     questions = []
     for number in range(count):
-        words = chance.choices(WORDS, k=150)
-        (folder / f"{number}.md").write_text(f"# {' '.join(words[:3])}\n\n{' '.join(words)}.\n")
-        questions.append(" ".join(words[5:9]))
+        chosen = chance.choices(sentences, k=10)
+        (folder / f"{number}.md").write_text(f"# Page {number}\n\n{' '.join(chosen)}\n")
+        questions.append(chosen[0])
     return questions[:100]
 
 

@@ -103,6 +103,17 @@ def test_passages_without_their_vectors_are_no_search_by_meaning(tmp_path, serve
             kb.index.search([0.1] * 64, "text", [()], 5)
 
 
+def test_passages_that_the_model_does_not_know_cost_no_further_requests(tmp_path, server):
+    folder = write_files(tmp_path / "docs", {"a.md": "退款需要五个工作日。\n"})
+    with KnowledgeBase.open(folder, index=QdrantIndex(server.url, "docs")) as kb:
+        kb.sync()
+        for requests in (3, 1, 1):  # the first asks whether there are vectors, and why not
+            server.requests.clear()
+            found = kb.index.search([0.1] * 384, "退款", [()], 5).lists[0].lists
+            assert any(found.values()) and not found["dense"]
+            assert len(server.requests) == requests
+
+
 def test_every_query_asks_only_the_given_shard(tmp_path, server):
     with base(tmp_path, server, "docs", 3) as kb:
         kb.sync()

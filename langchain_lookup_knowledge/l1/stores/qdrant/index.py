@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
 LOOK_SECONDS = 10.0
-"""How often a search also asks whether the collection is being built in place."""
+"""How often a search also asks whether the collection is being built, or has no vectors."""
 LOOK_WAIT = 0.5
 """Maximum seconds that a search waits for this answer, but at most half of its remaining time."""
 
@@ -131,6 +131,7 @@ class QdrantIndex:
         self._lookers = ThreadPool()  # the client has no time limit for a single look
         self._next_look = 0.0
         self._caveat: str | None = None
+        self._next_check = 0.0
         self.payloads = KeptPayloads(MAX_PAYLOADS)
 
     def __repr__(self) -> str:
@@ -317,22 +318,24 @@ class QdrantIndex:
         return self._caveat
 
     def _check_vectors(self, dense: Sequence[float], hit: Hit) -> None:
-        """Check that the collection has dense vectors, if a search found passages by words alone.
-        `hit` is one of them; it may be stored without a vector on purpose.
+        """Check that the collection has dense vectors, if a search found `hit` by words alone: it
+        may be stored without a vector on purpose. The result holds for `LOOK_SECONDS`.
 
         Raises:
             StoreError: it has none.
         """
-        by_vector = [Search("dense", "dense", dense, 1)]
-        requests = query_requests(by_vector, [()], FOUND_FIELDS, self.connection.options)
-        if any(self.connection.query(requests)):
+        if time.monotonic() < self._next_check:
             return
-        stored = self.connection.stored([hit.point_id]).values()
-        if not any(payload["metadata"].get("embedded") == WORDS_ONLY for payload in stored):
-            raise StoreError(
-                f'collection "{self.collection}" holds passages without vectors, so nothing '
-                f"is found by meaning: {REBUILD_COMMAND}"
-            )
+        nearest = [Search("dense", "dense", dense, 1)]
+        requests = query_requests(nearest, [()], FOUND_FIELDS, self.connection.options)
+        if not any(self.connection.query(requests)):
+            stored = self.connection.stored([hit.point_id]).values()
+            if not any(payload["metadata"].get("embedded") == WORDS_ONLY for payload in stored):
+                raise StoreError(
+                    f'collection "{self.collection}" holds passages without vectors, so nothing '
+                    f"is found by meaning: {REBUILD_COMMAND}"
+                )
+        self._next_check = time.monotonic() + LOOK_SECONDS
 
     def close(self) -> None:
         self._lookers.shutdown()
