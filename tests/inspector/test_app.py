@@ -747,9 +747,7 @@ def tenants(tmp_path):
     put(4, {"customer": "alder"}, "alder/fees.md", **weak, **fee)
     put(5, {}, "shared/invoice.md", query="when", thread_id="plain")
 
-    def look():
-        return KnowledgeBase.open(folder, embedding=WordEmbeddings(), scope_fields=["customer"])
-
+    look = partial(KnowledgeBase.open_read_only, folder, index=None, data_dir=None)
     with closing(recorder), closing(Inspector(History(recorder), None, look)) as inspector:
         yield folder, TestClient(inspector.app(), base_url="http://127.0.0.1")
 
