@@ -79,7 +79,7 @@ def asked(folder: Path, data_dir: Path) -> Iterator[Asked]:
             with_l1[question.query] = result["l1"]["status"] not in ("timeout", "unavailable")
         history = History(recorder)
         rows = history.asked(Selection(), limit=GAP_ROWS)
-        gaps = proven(gaps_in(rows, {}, {}, {}), history.invocations)
+        gaps = proven(gaps_in(rows, {}, {}), history.invocations)
     proofs = {gap.query: gap.proof for gap in gaps}
     for query, is_unanswered in unanswered.items():
         yield Asked(query, is_unanswered, with_l1[query], proofs.get(query))

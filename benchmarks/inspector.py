@@ -106,7 +106,7 @@ def main():
     middle = history.lookups(Selection(until=datetime(2026, 7, 1).date()), limit=1)[0]["id"]
 
     def gaps():
-        found = gaps_in(history.asked(everything, limit=GAP_ROWS), {}, {}, {})
+        found = gaps_in(history.asked(everything, limit=GAP_ROWS), {}, {})
         return proven(found, history.invocations)
 
     calls = {

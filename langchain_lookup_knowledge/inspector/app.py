@@ -29,6 +29,7 @@ from langchain_lookup_knowledge.inspector.gaps import (
     QueryVectors,
     gaps_in,
     grouped,
+    may_get_keywords,
     missing_words,
     proven,
 )
@@ -47,7 +48,7 @@ from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.records import feedback
 from langchain_lookup_knowledge.records.history import DETAILED_ROWS, History
 from langchain_lookup_knowledge.records.invocations import is_hashed
-from langchain_lookup_knowledge.records.rows import can_be_compared, readable_details
+from langchain_lookup_knowledge.records.rows import can_be_compared, readable_details, scope_of
 from langchain_lookup_knowledge.records.selection import UNANSWERED, Selection
 from langchain_lookup_knowledge.replay import format_changes, replay
 from langchain_lookup_knowledge.text.search_terms import search_terms
@@ -115,6 +116,7 @@ class Inspector:
             "anchor": _anchor,
             "share": _share,
             "decimals": _decimals,
+            "scope_of": scope_of,
         }
         self._pages.globals |= {
             "swatch": charts.swatch,
@@ -122,6 +124,7 @@ class Inspector:
             "bar": charts.bar,
             "title_of": why.title_of,
             "missing_words": missing_words,
+            "may_get_keywords": may_get_keywords,
             "fills": charts.FILLS,
             "layers": LAYERS,
             "statuses": (*STATUSES, UNANSWERED),
@@ -174,14 +177,14 @@ class Inspector:
     def _gaps(self, selection: Selection) -> list[Gap]:
         recorder, rows = self.history.recorder, self.history.asked(selection, limit=GAP_ROWS)
         done, judged = feedback.done_at(recorder), feedback.judgments(recorder)
-        return gaps_in(rows, done, judged, self.history.scope)
+        return gaps_in(rows, done, judged)
 
     def gaps(self, selection: Selection) -> dict[str, Any]:
         """Return the values of the gaps page.
 
         `groups` holds the proven gaps, the most certain first, and `doubtful` the queries whose
         answers claim low relevance, but may be right. `never` holds the entries that no lookup
-        found; it is None if there is no knowledge base.
+        found; it is None if there is no knowledge base. `entries` holds all entries by their ids.
         """
         never, kb = None, self._today.kb()
         if kb is not None:
@@ -200,6 +203,7 @@ class Inspector:
             "doubtful": [gap for gap in read if gap.proof is Proof.NONE],
             "closed": [gap for gap in gaps if gap.closed],
             "never": never,
+            "entries": {} if kb is None else {entry.entry_id: entry for entry in kb.entries},
             "terms": self.history.common_terms(selection),
             "filters": self.history.filters(selection),
             "gap_rows": GAP_ROWS,

@@ -16,6 +16,7 @@ from langchain_lookup_knowledge.l1.models import embeddings
 from langchain_lookup_knowledge.records.feedback import gap_key
 from langchain_lookup_knowledge.records.invocations import is_hashed
 from langchain_lookup_knowledge.records.rows import ANSWERED, moment_of, readable_details
+from langchain_lookup_knowledge.scope import HasAttributes, is_public
 from langchain_lookup_knowledge.text.search_terms import (
     is_exact,
     is_part,
@@ -40,6 +41,7 @@ alone. The best score is 1 (benchmarks/gaps.py).
 MAX_SUGGESTED = 3
 """Maximum number of words that are suggested as keywords."""
 
+Pairs = tuple[tuple[str, str], ...]
 Vectors = Callable[[Sequence[str]], list[Sequence[float]] | None]
 
 
@@ -60,13 +62,13 @@ class Proof(IntEnum):
 
 @dataclass(slots=True)
 class Gap:
-    """A query that may have no answer: how often it was asked, and its newest lookup.
+    """A query that may have no answer in its scope: how often it was asked, and its newest lookup.
 
-    `closed` says why it is no longer a gap: "done" (marked by hand), or "found" (a later lookup has
-    a good match); empty if it is still one. `wrong`: whether a person called its answer wrong. Once
-    the record of its newest lookup has been read, `details` holds the details of that record,
-    `unshown` lists the rare words of the query that occur only in passages that were not shown, and
-    `proof` is what these prove.
+    `closed` says why it is no longer a gap: "done" (marked by hand), or "found" (a later lookup in
+    the same scope has a good match); empty if it is still one. `wrong`: whether a person called its
+    answer wrong. Once the record of its newest lookup has been read, `details` holds the details of
+    that record, `unshown` lists the rare words of the query that occur only in passages that were
+    not shown, and `proof` is what these prove.
     """
 
     query: str
@@ -94,9 +96,10 @@ def gaps_in(
     rows: Sequence[Mapping[str, Any]],
     done: Mapping[str, datetime],
     judged: Mapping[str, bool],
-    scope: Mapping[str, str],
 ) -> list[Gap]:
     """Return the queries of lookups that may be gaps, the most frequent first, open and closed.
+
+    The same query in another scope is another one: its lookups see other entries.
 
     A query may be a gap if L1 took part in its lookup and the relevance was low or none, or if a
     person called its answer wrong. That nothing was found while L1 failed says nothing.
@@ -105,29 +108,47 @@ def gaps_in(
         rows: lookups, newest first, as `History.asked` returns them.
         done: when queries were marked as done, by the keys of their gaps.
         judged: whether people called answers right, by the ids of their lookups.
-        scope: the scope to which the rows are limited; empty if they may have any.
     """
-    gaps: dict[str, Gap] = {}
-    found: set[str] = set()  # queries that a lookup newer than their gap answered
+    gaps: dict[tuple[str, Pairs], Gap] = {}
+    found: set[tuple[str, Pairs]] = set()  # those that a lookup newer than their gap answered
     for row in rows:
-        query = row["short_query"] or ""
+        query, scope = row["short_query"] or "", row["scope"]
+        asked = query, _pairs(scope)
         right = judged.get(row["id"])
         took_part = row["status"] in ANSWERED and row["l1_status"] in L1_ANSWERED
         weak = took_part and row["level"] in ("low", "none")
         missed = row["status"] == "no_match" and row["l1_status"] in L1_FAILED
         if (right is False and not missed) or (weak and right is None):
-            gap = gaps.setdefault(query, Gap(query, newest=row, scope=scope))
+            gap = gaps.setdefault(asked, Gap(query, newest=row, scope=scope))
             gap.times += 1
             gap.wrong = gap.wrong or right is False
-        elif query not in gaps and took_part:
-            found.add(query)
-    for gap in gaps.values():
-        marked, asked = done.get(gap.key), moment_of(gap.newest["moment"])
-        if gap.query in found:
+        elif asked not in gaps and took_part:
+            found.add(asked)
+    for asked, gap in gaps.items():
+        marked, moment = done.get(gap.key), moment_of(gap.newest["moment"])
+        if asked in found:
             gap.closed = "found"
-        elif marked and asked and asked <= marked:
+        elif marked and moment and moment <= marked:
             gap.closed = "done"
     return sorted(gaps.values(), key=lambda gap: (-gap.times, gap.query))
+
+
+def _pairs(scope: Mapping[str, str]) -> Pairs:
+    return tuple(sorted(scope.items()))
+
+
+def may_get_keywords(entry: HasAttributes | None, scope: Mapping[str, str]) -> bool:
+    """Return whether words of a query in a scope may be added to an entry: only if no other scope
+    sees the entry. That of an unknown entry (None) cannot be told. Without a scope, any entry may.
+    """
+    if not scope:
+        return True
+    if entry is None or is_public(entry):
+        return False
+    return all(
+        {held for key, held in entry.attributes if key == field.casefold()} == {value}
+        for field, value in scope.items()
+    )
 
 
 def proven(
@@ -190,24 +211,31 @@ def unshown_words(query: str, details: Mapping[str, Any]) -> list[str]:
 
 
 def grouped(gaps: Sequence[Gap], vectors: Vectors, near: float) -> list[list[Gap]]:
-    """Group gaps that ask for nearly the same thing; the most certain groups come first; among
-    equally certain ones, the most frequent.
+    """Group gaps of one scope that ask for nearly the same thing; the most certain groups come
+    first; among equally certain ones, the most frequent.
 
     A gap joins the group whose first gap is most similar, if the cosine is at least `near`. Without
     vectors, gaps that share a word are grouped. A query that is stored as a hash is never grouped.
     """
     readable = [gap for gap in gaps if not is_hashed(gap.query)]
     found = vectors([gap.query for gap in readable])
-    groups = _by_words(readable) if found is None else _by_vectors(readable, found, near)
+    vector_of = dict(zip([gap.query for gap in readable], found or (), strict=found is not None))
+    scopes: dict[Pairs, list[Gap]] = {}
+    for gap in readable:
+        scopes.setdefault(_pairs(gap.scope), []).append(gap)
+    groups: list[list[Gap]] = []
+    for members in scopes.values():
+        groups += _by_words(members) if found is None else _by_vectors(members, vector_of, near)
     groups += [[gap] for gap in gaps if is_hashed(gap.query)]
     return sorted(groups, key=lambda group: (min(gap.proof for gap in group), -_times(group)))
 
 
 def _by_vectors(
-    gaps: Sequence[Gap], found: Sequence[Sequence[float]], near: float
+    gaps: Sequence[Gap], vector_of: Mapping[str, Sequence[float]], near: float
 ) -> list[list[Gap]]:
     groups: list[tuple[Sequence[float], list[Gap]]] = []
-    for gap, vector in zip(gaps, found, strict=True):
+    for gap in gaps:
+        vector = vector_of[gap.query]
         nearest = max(groups, key=lambda group: _cosine(group[0], vector), default=None)
         if nearest and _cosine(nearest[0], vector) >= near:
             nearest[1].append(gap)

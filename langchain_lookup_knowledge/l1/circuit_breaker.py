@@ -52,7 +52,8 @@ class CircuitBreaker:
         self._state: State = "closed"
         self._health: L1State = "untried"
         self._since = time.time()
-        self._failures = 0
+        self._failures = 0  # in a row
+        self._slow = 0  # of these, the newest in a row that count for the limit
         self._last_failure: str | None = None
         self._retry_at = 0.0
         self._is_asked = False
@@ -101,7 +102,7 @@ class CircuitBreaker:
             if self._state != "closed":
                 logger.info("%s answers again", self._name)
             self._logged.clear()
-            self._failures = 0
+            self._failures = self._slow = 0
             self._is_asked = False
             self._turn("closed", "ok")
 
@@ -119,13 +120,14 @@ class CircuitBreaker:
             if kind not in self._logged:
                 self._logged.add(kind)
                 logger.warning("%s %s: %s", self._name, status, reason)
-            self._failures = self._failures + 1 if counts else 0
+            self._failures += 1
+            self._slow = self._slow + 1 if counts else 0
             self._last_failure = reason
             self._is_asked = asked_pause > 0
             if self._is_asked:
                 self._retry_at = time.monotonic() + min(asked_pause, MAX_ASKED_PAUSE)
                 self._turn("open", "paused")
-            elif self._failures < self._limit:
+            elif self._slow < self._limit:
                 self._turn("closed", "failing")
             else:
                 if self._state == "closed":

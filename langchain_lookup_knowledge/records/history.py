@@ -18,7 +18,9 @@ from langchain_lookup_knowledge.records.rows import (
     can_be_compared,
     moment_of,
     number_of,
+    scope_of,
     text_of,
+    whole_number_of,
 )
 from langchain_lookup_knowledge.records.selection import (
     LATER,
@@ -189,7 +191,7 @@ class History:
         after it are returned.
         """
         names = ("status", "retrieval_layer", "l1_status", "level", "thread_id", "primary_entry_id")
-        wanted = ("id", "created_at", "moment", "short_query", "duration_ms", *names)
+        wanted = ("id", "created_at", "moment", "short_query", "duration_ms", "scope", *names)
         facts = self._facts(selection, *wanted, materialized=False).c
         chosen = sa.select(*(facts[name] for name in wanted if name != "created_at"))
         chosen = chosen.order_by(facts.created_at.desc(), facts.id.desc()).limit(limit)
@@ -201,6 +203,7 @@ class History:
                 **{name: text_of(row[name]) for name in ("id", "short_query", *names)},
                 "created_at": moment_of(row["moment"]),
                 "duration_ms": number_of(row["duration_ms"]),
+                "scope": scope_of(row["scope"]),
             }
             for row in self._dicts(chosen)
         ]
@@ -209,13 +212,16 @@ class History:
         """Return what the newest selected lookups asked and how they went, newest first.
 
         Each has `id`, `short_query` (cut to `SHOWN_CHARS`), `moment` (its time as text), `status`,
-        `l1_status` and `level`. In SQLite, only an index is read.
+        `l1_status`, `level` and `scope`. In SQLite, only an index is read.
         """
-        names = ("id", "short_query", "moment", "status", "l1_status", "level")
+        names = ("id", "short_query", "moment", "status", "l1_status", "level", "scope")
         facts = self._facts(selection, "created_at", *names, materialized=False).c
         chosen = sa.select(*(facts[name] for name in names))
         chosen = chosen.order_by(facts.created_at.desc(), facts.id.desc()).limit(limit)
-        return [dict(zip(names, map(text_of, row), strict=True)) for row in self._rows(chosen)]
+        return [
+            {name: (scope_of if name == "scope" else text_of)(row[name]) for name in names}
+            for row in self._dicts(chosen)
+        ]
 
     def _place(self, invocation_id: str) -> list[Any]:
         """Return a list with the stored time of a lookup; empty if the time is unreadable."""
@@ -328,7 +334,7 @@ class History:
                 "text": text_of(text),
                 "field": text_of(field) or "",
                 "times": count,
-                "document_frequency": _whole(held),
+                "document_frequency": whole_number_of(held),
             }
             for text, field, count, held in rows
         ]
@@ -390,9 +396,3 @@ class History:
             item = sa.case((items.c.type == "object", items.c.value))
             columns = [sa.func.json_extract(item, f"$.{name}").label(name) for name in names]
         return sa.select(*columns).select_from(recent.join(items, sa.true())).subquery("items").c
-
-
-def _whole(number: Any) -> int:
-    """Return a number of entries, or 0 for a value that is not a number."""
-    text = text_of(number) or ""
-    return int(text) if text.isdecimal() and len(text) < 10 else 0

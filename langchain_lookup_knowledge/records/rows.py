@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, cast
 
-from langchain_lookup_knowledge.records.invocations import is_hashed, utc
+from langchain_lookup_knowledge.records.invocations import is_hashed, to_json, utc
 from langchain_lookup_knowledge.text.storable import storable
 from langchain_lookup_knowledge.types import L1_FAILED, Invocation
 
@@ -55,6 +55,26 @@ def details_of(value: Any) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def whole_number_of(value: Any) -> int:
+    """Return a number of entries, or 0 for a value that is not a number."""
+    text = text_of(value) or ""
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def scope_of(value: Any) -> dict[str, str]:
+    """Return a recorded scope, an object or its JSON text, as fields and values to be shown.
+
+    No scope is empty. A value that is not text is shown as JSON. A scope that is not an object gets
+    the field "?", so that it is never taken for no scope.
+    """
+    if value is None:
+        return {}
+    found = details_of(value) if isinstance(value, str | bytes) else value
+    if not isinstance(found, dict):
+        found = {"?": text_of(value) if isinstance(value, bytes) else value}
+    return {name: one if isinstance(one, str) else to_json(one) for name, one in found.items()}
 
 
 def as_invocation(row: Any) -> Invocation:

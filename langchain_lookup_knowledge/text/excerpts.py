@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from langchain_lookup_knowledge.text.search_terms import held_terms
 
-_JOINT = re.compile(r"(?<=\n)|(?<=[.!?] )|(?<=[。！？])")
+_JOINT = re.compile(r"\n|[.!?] |[。！？]")
 _WORD_JOINT = re.compile(r"(?<=[\s，、；])")
 _FENCE = re.compile(r"(?:[ \t>]|[-*+] |\d+[.)] )*(`{3,}|~{3,})")
 _INDENTED = re.compile(" {4}|\t")
@@ -91,7 +91,7 @@ def _joint_of(above: str, rest: str) -> str:
 
 def _edges(text: str, limit: int) -> Iterator[int]:
     """Yield the positions where lines and sentences end, and where long sentences may be cut."""
-    ends = sorted({found.start() for found in _JOINT.finditer(text)} | {len(text)})
+    ends = sorted({found.end() for found in _JOINT.finditer(text)} | {len(text)})
     last = 0
     for end in ends:
         if end - last > limit:

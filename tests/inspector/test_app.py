@@ -709,11 +709,80 @@ def test_a_gap_is_marked_in_its_scope_alone(tmp_path):
                 north.mark_gap([key], Selection(), done=True)
         (key,) = keys_of(north)
         north.mark_gap([key, *keys_of(south)], Selection(), done=True)
-        assert [is_done(one) for one in (north, south, everything)] == [["zebra"], [], []]
-        everything.mark_gap([hash_of("zebra")], Selection(), done=True)
-        assert [is_done(one) for one in (north, south, everything)] == [["zebra"], [], ["zebra"]]
-        north.mark_gap([key], Selection(), done=False)
-        assert [is_done(one) for one in (north, south, everything)] == [[], [], ["zebra"]]
+        inspectors = (north, south, everything)
+        assert [is_done(one) for one in inspectors] == [["zebra"], [], ["zebra"]]
+        with pytest.raises(ValueError, match="No such gap is listed"):
+            everything.mark_gap([hash_of("zebra")], Selection(), done=True)
+        everything.mark_gap([key], Selection(), done=False)
+        assert [is_done(one) for one in inspectors] == [[], [], []]
+
+
+@pytest.fixture
+def tenants(tmp_path):
+    """A folder with a public note, a note of alder's and one of birch's, and lookups of both; a
+    client of its inspector.
+    """
+    entries = {
+        "shared/invoice.md": "---\npublic: true\n---\n# Invoice\n\nInvoices are sent monthly.\n",
+        "alder/fees.md": "---\ncustomer: alder\n---\n# Fees\n\nFees of the alder contract.\n",
+    }
+    folder = write_files(tmp_path / "kb", entries)
+    (folder / ".lookup-knowledge").mkdir()
+    recorder = SQLInvocationRecorder.in_file(folder / ".lookup-knowledge/invocations.db")
+    code = {"query": "what is BIR-9100", "rare": {"bir-9100": 0}}
+    weak = {"relevance": {"level": "low"}}
+
+    def match(entry_id):
+        return [{"entry_id": entry_id, "score": 0.8, "similarity": 0.5, "layers": ["L1"]}]
+
+    def put(number, scope, entry_id, **changes):
+        made = invocation(number, matches=match(entry_id), scope=scope, **changes)
+        made["retrieval_details"]["rare"] = changes.get("rare", {})
+        recorder.record(made)
+
+    put(1, {"customer": "alder"}, "shared/invoice.md", **weak, **code)
+    put(2, {"customer": "birch"}, "birch/codes.md", **code)
+    fee = {"query": "fee ALD-7 \x1b", "rare": {"ald-7": 0}}
+    put(3, {"customer": "alder\u202e"}, "alder/fees.md", **weak, **fee)
+    put(4, {"customer": "alder"}, "alder/fees.md", **weak, **fee)
+    put(5, {}, "shared/invoice.md", query="when", thread_id="plain")
+
+    look = partial(KnowledgeBase.open_read_only, folder, index=None, data_dir=None)
+    with closing(recorder), closing(Inspector(History(recorder), None, look)) as inspector:
+        yield folder, TestClient(inspector.app(), base_url="http://127.0.0.1")
+
+
+def test_the_gaps_of_a_tenant_give_no_words_away_to_others(tenants):
+    _, client = tenants
+    page = visible(client.get("/gaps").text)
+    asked = page.partition("Entries never found")[0]
+    assert "what is BIR-9100 Asked 1 time for customer=alder ." in asked
+    assert "No answer for customer=alder : write an entry on “ BIR-9100 ”" in asked
+    assert "to shared/invoice.md" not in asked
+    assert "later lookup found it" not in asked
+    assert asked.count("to alder/fees.md") == 1  # alder's alone, for alder's question
+    assert "No answer for customer=alder[U+202E] : write" in asked
+
+
+def test_the_scope_of_a_lookup_is_shown(tenants, tmp_path, capsys):
+    folder, client = tenants
+    listed = visible(client.get("/lookups").text)
+    assert "Scope Thread" in listed
+    assert "customer=birch" in listed
+    assert "customer=alder[U+202E]" in listed
+    assert "Scope Thread" not in visible(client.get("/lookups?thread=plain").text)
+    assert "Scope customer=alder" in visible(client.get("/lookup?id=i0001").text)
+    assert "Scope customer" not in visible(client.get("/lookup?id=i0005").text)
+    assert main(["report", str(folder), "--out", str(tmp_path / "report.html")]) == 0
+    report = visible((tmp_path / "report.html").read_text("utf-8"))
+    assert report.count("Scope customer=alder") == 3
+    assert report.count("Scope customer=birch") == 1
+    capsys.readouterr()
+    assert main(["invocations", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    ends = [line.partition(" -> a.md")[2] for line in lines]
+    alder, odd, birch = (f" [customer={name}]" for name in ("alder", "alder\ufffd", "birch"))
+    assert ends == ["", alder, odd, birch, alder]
 
 
 def test_a_query_is_tried_without_a_record(base, browser):

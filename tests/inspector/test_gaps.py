@@ -11,18 +11,21 @@ from langchain_lookup_knowledge.inspector.gaps import (
     QueryVectors,
     gaps_in,
     grouped,
+    may_get_keywords,
     missing_words,
     proof_in,
     proven,
     unshown_words,
 )
+from langchain_lookup_knowledge.reading.entry import Entry
+from langchain_lookup_knowledge.records.feedback import gap_key
 from langchain_lookup_knowledge.records.invocations import hash_of
 from langchain_lookup_knowledge.records.rows import readable_details
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def row(number, query, level="low", status="ok", l1="ok"):
+def row(number, query, level="low", status="ok", l1="ok", **scope):
     return {
         "id": f"i{number}",
         "short_query": query,
@@ -30,11 +33,12 @@ def row(number, query, level="low", status="ok", l1="ok"):
         "status": status,
         "l1_status": l1,
         "moment": str(NOW - timedelta(hours=number)),
+        "scope": scope,
     }
 
 
 def found(rows, done=(), judged=()):
-    gaps = gaps_in(rows, dict(done), dict(judged), {})
+    gaps = gaps_in(rows, dict(done), dict(judged))
     return [(gap.query, gap.times, gap.closed) for gap in gaps]
 
 
@@ -78,18 +82,18 @@ def test_gaps_are_counted_and_closed_by_a_later_lookup_or_by_hand():
 
 def test_what_people_said_decides():
     rows = [row(1, "wrong", level="high"), row(2, "right")]
-    (gap,) = gaps_in(rows, {}, {"i1": False, "i2": True}, {})
+    (gap,) = gaps_in(rows, {}, {"i1": False, "i2": True})
     assert (gap.query, gap.wrong) == ("wrong", True)
 
 
 def test_nothing_found_without_vector_search_is_no_gap_whatever_people_said():
     missed = row(1, "zebra", level="none", status="no_match", l1="failed")
-    assert gaps_in([missed], {}, {"i1": False}, {}) == []
+    assert gaps_in([missed], {}, {"i1": False}) == []
 
 
 def test_queries_that_ask_for_nearly_the_same_are_one_gap():
     queries = ("vpn on my laptop", "laptop with vpn on", "parental leave", "")
-    gaps = gaps_in([row(n, query) for n, query in enumerate(queries)], {}, {}, {})
+    gaps = gaps_in([row(n, query) for n, query in enumerate(queries)], {}, {})
     embedding, vectors = WordEmbeddings(), QueryVectors()
     groups = grouped(gaps, lambda texts: vectors.of(embedding, texts), 0.6)
     assert sorted(sorted(gap.query for gap in group) for group in groups) == [
@@ -97,6 +101,48 @@ def test_queries_that_ask_for_nearly_the_same_are_one_gap():
         ["laptop with vpn on", "vpn on my laptop"],
         ["parental leave"],
     ]
+
+
+def test_a_gap_is_closed_only_by_a_later_lookup_in_its_own_scope():
+    rows = [
+        row(1, "what is BIR-9100", level="high", customer="birch"),
+        row(2, "what is BIR-9100", customer="alder"),
+        row(3, "what is BIR-9100"),
+        row(4, "what is BIR-9100", customer="alder"),
+        row(5, "what is BIR-9100", customer="birch"),
+    ]
+    gaps = gaps_in(rows, {gap_key("what is BIR-9100", {}): NOW}, {})
+    assert [(gap.scope, gap.times, gap.closed) for gap in gaps] == [
+        ({"customer": "alder"}, 2, ""),
+        ({}, 1, "done"),
+        ({"customer": "birch"}, 1, "found"),
+    ]
+
+
+def test_gaps_of_different_scopes_are_never_grouped():
+    rows = [row(1, "vpn on linux", customer="alder"), row(2, "vpn at home", customer="birch")]
+    rows += [row(3, "vpn at home", customer="alder"), row(4, "vpn at home")]
+    for vectors in (lambda texts: [[1.0]] * len(texts), lambda texts: None):
+        groups = grouped(gaps_in(rows, {}, {}), vectors, 0.6)
+        held = [[gap.scope.get("customer") for gap in group] for group in groups]
+        assert sorted(held, key=str) == [["alder", "alder"], ["birch"], [None]]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "may"),
+    [
+        ([("customer", "alder")], True),
+        ([("customer", "alder"), ("customer", "birch")], False),
+        ([("customer", "birch")], False),
+        ([("customer", "alder"), ("public", "true")], False),
+        ([], False),
+    ],
+)
+def test_words_of_a_scope_go_only_to_entries_that_no_other_scope_sees(attributes, may):
+    entry = Entry("a.md", "A", (), (), (), "", attributes=tuple(attributes))
+    assert may_get_keywords(entry, {"Customer": "alder"}) is may
+    assert may_get_keywords(entry, {}) is may_get_keywords(None, {}) is True
+    assert may_get_keywords(None, {"customer": "alder"}) is False
 
 
 def test_hashed_queries_are_not_embedded_and_each_is_a_gap_of_its_own():
@@ -109,7 +155,7 @@ def test_hashed_queries_are_not_embedded_and_each_is_a_gap_of_its_own():
         return [[1.0]] * len(texts)
 
     for vectors in (alike, lambda texts: None):
-        groups = grouped(gaps_in(rows, {}, {}, {}), vectors, 0.6)
+        groups = grouped(gaps_in(rows, {}, {}), vectors, 0.6)
         assert sorted((group[0].times, len(group)) for group in groups) == [(1, 1), (1, 2), (2, 1)]
         assert sorted(map(len, groups[:2])) == [1, 2]  # asked twice, each
     assert sorted(asked) == ["on vpn", "vpn on"]
@@ -130,7 +176,7 @@ def test_pages_that_are_made_at_the_same_time_do_not_take_vectors_from_each_othe
 def test_where_the_model_fails_gaps_are_grouped_by_their_words():
     embedding = WordEmbeddings()
     embedding.failure = RuntimeError("a detail")
-    gaps = gaps_in([row(1, "vpn on linux"), row(2, "vpn at home"), row(3, "zebra")], {}, {}, {})
+    gaps = gaps_in([row(1, "vpn on linux"), row(2, "vpn at home"), row(3, "zebra")], {}, {})
     groups = grouped(gaps, lambda texts: QueryVectors().of(embedding, texts), 0.6)
     assert [len(group) for group in groups] == [2, 1]
 
@@ -197,7 +243,7 @@ def test_the_most_certain_gaps_come_first():
             {"id": i, "query": "", "retrieval_details": details[i]} for i in ids if i in details
         ]
 
-    gaps = proven(gaps_in(rows, {}, {"i1": False}, {}), records)
+    gaps = proven(gaps_in(rows, {}, {"i1": False}), records)
     assert [(gap.query, gap.proof.name) for gap in gaps] == [
         ("wrong", "WRONG"),
         ("nothing", "NOTHING"),

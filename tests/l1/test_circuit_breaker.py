@@ -91,6 +91,17 @@ def test_a_trial_that_never_reports_is_followed_by_another():
         assert breaker.allow_request()
 
 
+def test_refusals_are_counted_among_the_failures_in_a_row_but_not_for_the_limit():
+    breaker = CircuitBreaker(failures=2, pause=60)
+    breaker.record_failure("failed", "status 401", counts=False)
+    fail(breaker)
+    assert (breaker.health()["l1"], breaker.health()["failures"]) == ("failing", 2)
+    fail(breaker)
+    assert (breaker.health()["l1"], breaker.health()["failures"]) == ("paused", 3)
+    breaker.record_success()
+    assert breaker.health()["failures"] == 0
+
+
 def test_each_failure_is_logged_once_until_l1_has_come_back(caplog):
     caplog.set_level(logging.INFO)
     breaker = CircuitBreaker(failures=2, pause=0)

@@ -317,6 +317,18 @@ def test_a_scope_sees_its_rows_alone(recorder):
     assert ids(**{"tenant": "nor'th", 'a"b': "x"}) == ["i0006"]
     assert ids(tenant="east") == ids(other="north") == ids(tenant="") == []
     assert len(ids()) == 7
+    everything = History(recorder)
+    assert [row["scope"] for row in everything.lookups(ALL)] == [
+        {"?": "north"},  # no object, but never taken for no scope
+        {"tenant": "nor'th", 'a"b': "x"},
+        {"tenant": '["north"]'},
+        {"team": "a", "tenant": "north"},
+        {"tenant": "south"},
+        {"tenant": "north"},
+        {},
+    ]
+    asked = everything.asked(ALL, limit=9)
+    assert [row["scope"] for row in asked] == [row["scope"] for row in everything.lookups(ALL)]
     north = History(recorder, {"tenant": "north"})
     assert north.invocation("i0002")["retrieval_details"]["scope"] == {"tenant": "north"}
     assert (

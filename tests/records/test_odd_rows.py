@@ -23,6 +23,7 @@ from langchain_lookup_knowledge.integrations.cli import main
 from langchain_lookup_knowledge.records.history import History
 from langchain_lookup_knowledge.records.rows import readable_details, unreadable
 from langchain_lookup_knowledge.records.selection import Selection
+from langchain_lookup_knowledge.records.table import facts_index
 from langchain_lookup_knowledge.replay import replay
 from langchain_lookup_knowledge.text.storable import storable
 
@@ -108,7 +109,7 @@ def folder(base, tmp_path, request):
     """The folder with odd rows as well, in a table of another program's making."""
     copy = shutil.copytree(base, tmp_path / "kb")
     with closing(sqlite3.connect(copy / ".lookup-knowledge/invocations.db")) as connection:
-        connection.execute("DROP INDEX ix_tool_invocation_listed")
+        connection.execute(f"DROP INDEX {facts_index.name}")
         connection.execute("DROP TABLE tool_invocation_migration")
         connection.execute("CREATE TABLE loose AS SELECT * FROM tool_invocation")
         connection.execute("DROP TABLE tool_invocation")

@@ -29,7 +29,7 @@ from langchain_lookup_knowledge.integrations.command_line.output import (
     printable,
     short_query,
 )
-from langchain_lookup_knowledge.text.wording import counted
+from langchain_lookup_knowledge.text.wording import counted, shorten
 from langchain_lookup_knowledge.types import Invocation, RecordedStatus, RetrievalLayer
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _line(row: Invocation) -> str:
-    from langchain_lookup_knowledge.records.rows import is_read, unreadable  # noqa: PLC0415
+    from langchain_lookup_knowledge.records.rows import is_read, scope_of, unreadable  # noqa: PLC0415
 
     found = row["primary_entry_id"] or "-"
     query = short_query(row["query"] or "-")
@@ -380,5 +380,8 @@ def _line(row: Invocation) -> str:
     duration = f"{row['duration_ms'] or 0:7.1f} ms"
     tool = row["tool_name"] or "-"
     line = f"{created:<20}  {outcome} L1 {l1:<15} {duration}  {tool}"
+    scope = scope_of(row["retrieval_details"].get("scope"))
+    pairs = shorten(", ".join(f"{field}={value}" for field, value in scope.items()), 200)
+    line = f"{line}  {query!r} -> {found}{f' [{pairs}]' if pairs else ''}"
     odd = ", ".join(unreadable(row))
-    return printable(f"{line}  {query!r} -> {found}{f'  (unreadable: {odd})' if odd else ''}")
+    return printable(f"{line}{f'  (unreadable: {odd})' if odd else ''}")
