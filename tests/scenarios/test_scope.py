@@ -577,6 +577,13 @@ def test_a_scope_field_that_no_entry_has_is_told_with_the_keys_that_are_near(fol
         assert [str(problem) for problem in kb.problems] == [f".: {what}: {says}"]
 
 
+def test_a_scope_of_the_command_line_that_no_entry_has_is_noted(folder, capsys):
+    assert main(["ask", str(folder), "refund", "--no-l1", "--scope", "tenat=acme"]) == 0
+    said = capsys.readouterr().err
+    assert "note: no entry has the scope field 'tenat', so callers see only public" in said
+    assert "did you mean 'tenant'?" in said
+
+
 def test_entries_that_no_caller_sees_are_counted_with_examples(folder):
     said = (
         ".: no caller sees {} without 'tenant' ({}): add it to the frontmatter, or `public: true`"

@@ -73,6 +73,7 @@ def _ask(arguments: argparse.Namespace) -> int:
     options = LookupOptions(k=k, l1_timeout=TIMEOUT, scope_fields=tuple(scope))
     with open_kb(arguments, sync=True) as kb:
         check_filters(filters, kb.fields.filterable)
+        kb.note_scope_fields(scope)
         _note(kb.problems, arguments.folder)
         query = " ".join(arguments.query)
         result = look_up(kb, query, options=options, filters=filters, scope=scope)

@@ -321,6 +321,7 @@ def test_a_note_of_a_build_may_lack_how_far_it_is(folder, server):
 
 
 def test_a_key_that_may_not_make_collections_cannot_rebuild_behind_an_alias(folder, server):
+    server.api_key = server.api_key or "sk-KEY"
     with base(folder, server) as kb:
         kb.sync()
         server.misbehave(qdrant_server.status(403), where="PUT /collections/kb--")
