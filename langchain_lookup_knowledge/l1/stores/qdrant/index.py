@@ -73,7 +73,8 @@ class QdrantIndex:
             scheme.
         collection: name of the collection; `kb.sync()` creates it, a lookup never does. It is an
             alias of the collection that `kb.sync()` builds, so that a rebuild leaves no gap.
-        api_key: a string or a `SecretStr`, sent with each request, never logged or stored.
+        api_key: a string or a `SecretStr` of printable ASCII, sent with each request without white
+            space around it, never logged or stored.
         timeout: seconds a request may take.
         prefer_grpc: use gRPC.
         grpc_port: the gRPC port of the same server; 6334 if the port of the URL is 6333.
