@@ -12,8 +12,8 @@ class L1Health(TypedDict):
     """The state of L1 (vector search): `paused` means that it is not called for the next `retry_in`
     seconds.
 
-    `failures`: the number of consecutive failures, with those that do not pause L1. `since`: when this state began, in ISO 8601,
-    UTC. `last_failure` is kept after L1 has recovered.
+    `failures`: the number of consecutive failures, with those that do not pause L1. `since`: when
+    this state began, in ISO 8601, UTC. `last_failure` is kept after L1 has recovered.
     """
 
     l1: L1State

@@ -789,7 +789,7 @@ def test_what_surrounds_the_best_of_several_passages_and_a_cut_one_is_at_hand(fo
     parts = "\n\n".join(f"## Part {i}\n\n" + f"In part {i} is word{i}. " * 20 for i in range(6))
     write_files(folder, {"long.md": f"# Long\n\n{parts}\n"})
     with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as kb:
-        options = LookupOptions(max_chars=700, k=1)
+        options = LookupOptions(max_chars=550, k=1)
         graph = create_lookup_knowledge_graph(kb, record=None, options=options)
         cut = graph.invoke({"query": "word4"})["matches"][0]
         several = lookup(kb, "word4 of word3")

@@ -122,4 +122,6 @@ def trust_of(result: LookupResult) -> str:
         return f"Nothing found{because}.{off}"
     count = counted(len(result["matches"]), "match", "matches")
     doubt = " The answer may not be in this folder." if relevance["level"] == "low" else ""
-    return f"{count}, relevance {relevance['level']} ({relevance['reason']}).{doubt}{failed}"
+    has_note = l1["status"] == "ok" and l1["reason"] and l1["reason"] not in relevance["reason"]
+    note = f" Note: {l1['reason']}." if has_note else ""
+    return f"{count}, relevance {relevance['level']} ({relevance['reason']}).{doubt}{failed}{note}"

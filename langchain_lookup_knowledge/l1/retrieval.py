@@ -74,13 +74,15 @@ class Answer:
 
     `by_meaning`: whether words were not searched, because an older version of this package built
     the index. `differing`: whether passages were left out because they are not in the text of their
-    entry. `not_reranked`: why the reranker did not order the passages; None if it did, or if no
-    reranker is used. `caveat`: a caveat of the index, or None.
+    entry. `of_other_state`: whether passages are from another state of their entry than that in
+    memory, whose text does not hold them. `not_reranked`: why the reranker did not order the
+    passages; None if it did, or if no reranker is used. `caveat`: a caveat of the index, or None.
     """
 
     found: list[Found]
     by_meaning: bool
     differing: bool = False
+    of_other_state: bool = False
     reranked: bool = False
     not_reranked: str | None = None
     caveat: str | None = None
@@ -119,7 +121,7 @@ class Retrieval:
             if self.state.older and self.state.progress is None:
                 logger.warning("%s", self.state.outdated)
         compared = None if older or self.index.read_only else request.entries
-        sound, foreign, differing = self.verifier.verify(stored, older or ours, compared)
+        sound, foreign, differing, others = self.verifier.verify(stored, older or ours, compared)
         if foreign:
             if not vector and self._has_other_dimensions(dimensions):
                 return self.search(request, vector)
@@ -139,7 +141,13 @@ class Retrieval:
             )
             for ranking in rankings
         ]
-        return Answer(found, by_meaning=older is not None, differing=bool(differing), caveat=caveat)
+        return Answer(
+            found,
+            by_meaning=older is not None,
+            differing=bool(differing),
+            of_other_state=not others.isdisjoint(sound),
+            caveat=caveat,
+        )
 
     def _older(self, brands: Collection[str | None], dimensions: int) -> str | None:
         """Return the brand (fingerprint hash) of an index built by an older version of this

@@ -19,7 +19,7 @@ from langchain_lookup_knowledge.errors import (
 )
 from langchain_lookup_knowledge.l1.circuit_breaker import CircuitBreaker
 from langchain_lookup_knowledge.l1.deadlines import ThreadPool
-from langchain_lookup_knowledge.l1.index_state import DIFFERING, IndexState
+from langchain_lookup_knowledge.l1.index_state import DIFFERING, OTHER_STATE, IndexState
 from langchain_lookup_knowledge.l1.models import embeddings
 from langchain_lookup_knowledge.l1.models.reranking import Reranker
 from langchain_lookup_knowledge.l1.requests import TIMEOUT, L1Outcome, L1Request, l1_report
@@ -148,8 +148,9 @@ class L1Search:
         caveat = self.state.outdated if answer.by_meaning else self.state.behind
         if not caveat and (unknown := self._unknown_language(query)):
             caveat = f"{unknown}, so passages were found by words alone"
-        differing = DIFFERING if answer.differing and not self.state.behind else None
-        caveats = (answer.caveat, caveat, differing, answer.not_reranked)
+        caveats = [answer.caveat, caveat, answer.not_reranked]
+        if not self.state.behind:
+            caveats += [DIFFERING] * answer.differing + [OTHER_STATE] * answer.of_other_state
         return "; ".join(filter(None, caveats)) or None
 
     def warm(self) -> None:

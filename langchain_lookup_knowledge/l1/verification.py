@@ -26,12 +26,14 @@ class Verified(NamedTuple):
     """The payloads that may be shown, by point id.
 
     `foreign`: whether a payload is malformed or belongs to another index. `differing`: the ids of
-    entries with a stored passage that is not in their text.
+    entries with a stored passage that is not in their text. `of_other_state`: the ids of points
+    that are not in the text of their entry, because it was indexed in another state.
     """
 
     payloads: dict[PointId, Payload]
     foreign: bool
     differing: set[str]
+    of_other_state: set[PointId]
 
 
 class _Verdict(NamedTuple):
@@ -42,6 +44,7 @@ class _Verdict(NamedTuple):
     entry: Entry | None
     is_sound: bool
     is_of_entry: bool
+    is_of_other_state: bool = False
 
 
 class _Split:
@@ -59,15 +62,16 @@ class _Split:
     def _passages(self) -> list[Passage]:
         return indexing.passages(self._entry, self._embedding)
 
-    def holds(self, payload: Payload) -> bool:
-        """Return whether a stored passage belongs to the entry as it is now, or to another state of
-        it. In the second case, the index is ahead of or behind the folder until the next sync.
+    def is_other_state(self, payload: Payload) -> bool:
+        """Return whether the entry was in another state when a stored passage was indexed: the
+        index is ahead of or behind the folder until the next sync.
         """
         stored = payload["metadata"].get("digest")
-        is_of_another_state = bool(stored) and stored != self._digest
-        return is_of_another_state or any(
-            _is_passage(payload, passage) for passage in self._passages
-        )
+        return bool(stored) and stored != self._digest
+
+    def holds(self, payload: Payload) -> bool:
+        """Return whether a stored passage is one of the entry as it is now."""
+        return any(_is_passage(payload, passage) for passage in self._passages)
 
 
 class PassageVerifier:
@@ -94,15 +98,17 @@ class PassageVerifier:
         With `entries` None, texts are not compared: the index was created elsewhere, or by an older
         version of this package that split texts differently.
         """
-        found = Verified({}, False, set())
+        found = Verified({}, False, set(), set())
         splits: dict[str, _Split] = {}
         foreign = False
         for point_id, payload in stored.items():
             verdict = self._verdict(point_id, payload, brand, entries, splits)
             if not verdict.is_sound:
                 foreign = True
-            elif verdict.is_of_entry:
+            elif verdict.is_of_entry or verdict.is_of_other_state:
                 found.payloads[point_id] = payload
+                if not verdict.is_of_entry:
+                    found.of_other_state.add(point_id)
             else:
                 found.differing.add(payload["metadata"]["source"])
         return found._replace(foreign=foreign)
@@ -142,10 +148,12 @@ class PassageVerifier:
         entry_id = payload["metadata"]["source"]
         entry = entries.get(entry_id)
         is_of_entry = entry is None or _is_in_text(payload, entry)
+        is_of_other_state = False
         if entry and not is_of_entry:
             split = splits.setdefault(entry_id, _Split(entry, self._embedding))
+            is_of_other_state = split.is_other_state(payload)
             is_of_entry = split.holds(payload)
-        return _Verdict(payload, brand, entry, is_sound=True, is_of_entry=is_of_entry)
+        return _Verdict(payload, brand, entry, True, is_of_entry, is_of_other_state)
 
 
 def _is_passage(payload: Payload, passage: Passage) -> bool:

@@ -6,7 +6,11 @@ import pytest
 from conftest import WordEmbeddings, write_files
 from qdrant_server import QdrantServer
 
-from langchain_lookup_knowledge import KnowledgeBase, QdrantIndex
+from langchain_lookup_knowledge import (
+    KnowledgeBase,
+    QdrantIndex,
+    create_lookup_knowledge_graph,
+)
 from langchain_lookup_knowledge.errors import StoreError
 from langchain_lookup_knowledge.l1.stores.ownership import check_removals
 from langchain_lookup_knowledge.l1.stores.vector_index import Contents
@@ -112,6 +116,25 @@ def test_passages_that_the_model_does_not_know_cost_no_further_requests(tmp_path
             found = kb.index.search([0.1] * 384, "退款", [()], 5).lists[0].lists
             assert any(found.values()) and not found["dense"]
             assert len(server.requests) == requests
+
+
+def test_text_that_the_file_no_longer_has_is_shown_with_a_note(tmp_path, server):
+    folder = write_files(tmp_path / "docs", {"a.md": "The code is 4471.\n", "b.md": "Parking.\n"})
+    settings = {"embedding": WordEmbeddings(), "index": QdrantIndex(server.url, "docs")}
+    with KnowledgeBase.open(folder, **settings) as kb:
+        kb.sync()
+        graph = create_lookup_knowledge_graph(kb, record=None)
+        assert graph.invoke({"query": "code"})["l1"]["reason"] is None
+    write_files(folder, {"a.md": "The code is 9999.\n"})
+    settings["index"] = QdrantIndex(server.url, "docs")
+    with KnowledgeBase.open(folder, **settings) as kb:
+        graph = create_lookup_knowledge_graph(kb, record=None)
+        result = graph.invoke({"query": "code"})
+        assert "4471" in result["matches"][0]["snippet"]
+        assert result["l1"]["reason"].startswith("passages are shown as indexed, and the files")
+        assert graph.invoke({"query": "parking"})["matches"][0]["source"] == "b.md"
+        kb.sync()
+        assert graph.invoke({"query": "code"})["l1"]["reason"] is None
 
 
 def test_every_query_asks_only_the_given_shard(tmp_path, server):
