@@ -86,7 +86,7 @@ def common_attributes(entries: Iterable[HasAttributes]) -> tuple[tuple[str, str]
 def scope_problems(
     entries: Sequence[HasOwnAttributes], noted: Iterable[str], required: Sequence[str]
 ) -> Iterator[Problem]:
-    """Report scope fields that no entry has, and entries that no caller sees.
+    """Report scope fields that no entry has, and entries that callers limited by one do not see.
 
     Args:
         entries: all entries.
@@ -102,8 +102,8 @@ def scope_problems(
         if key not in known:
             near = get_close_matches(key, sorted(known), MAX_EXAMPLES)
             fix = f"did you mean {_listed(near)}?" if near else "add it to the frontmatter"
-            what = f"no entry has the scope field {field!r}, so callers see only public entries"
-            yield Problem(".", None, f"{what}: {fix}")
+            seen = "so callers limited by it see only public entries"
+            yield Problem(".", None, f"no entry has the scope field {field!r}, {seen}: {fix}")
     held = [key for key in fields if key in known]
     needed = [key for key in map(str.casefold, required) if key in known]
     hidden = [
@@ -119,9 +119,9 @@ def scope_problems(
         yield Problem(
             ".",
             None,
-            f"no caller sees {count} without {_listed(needed or held)} "
+            f"callers limited by {_listed(needed or held)} do not see {count} without it "
             f"({', '.join(hidden[:MAX_EXAMPLES])}{more}): add it to the frontmatter, "
-            "or `public: true`",
+            "or `public: true` if every caller may see them",
         )
 
 

@@ -248,7 +248,8 @@ class Inspector:
         details = readable_details(invocation["retrieval_details"])
         match, passage = next(iter(details["matches"]), None), None
         if match:
-            known = "scope" not in details["unreadable"] and not details.get("truncated")
+            lost = any(place.split(".")[0] == "scope" for place in details["unreadable"])
+            known = not lost and not details.get("truncated")
             title, passage = self._today.read(match, details["scope"] if known else None)
             match = {**match, "title": match["title"] or title}
         return {

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from langchain_lookup_knowledge.inspector.texts import shown, whole
 from langchain_lookup_knowledge.lookup.answer.merging import WEAK
 from langchain_lookup_knowledge.text.search_terms import is_exact, parts_of, written_terms
-from langchain_lookup_knowledge.text.wording import NO_PASSAGE_HOLDS, counted
+from langchain_lookup_knowledge.text.wording import NO_PASSAGE_HOLDS, counted, named_lines
 from langchain_lookup_knowledge.types import L1_FAILED, Invocation
 
 MAX_WORDS = 4
@@ -101,8 +101,7 @@ def title_of(item: Mapping[str, Any]) -> Markup:
 def _lines(match: Mapping[str, Any]) -> str:
     if not match["lines"]:
         return ""
-    first, last = match["lines"]
-    return f", line {first}" if first == last else f", lines {first} to {last}"
+    return f", {named_lines(match['lines'])}"
 
 
 def _reasons(

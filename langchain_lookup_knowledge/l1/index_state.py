@@ -15,7 +15,10 @@ from langchain_lookup_knowledge.reading.entry import Entry
 
 BY_MEANING = "passages are found by meaning alone"
 DIFFERING = f"passages of the index that are not in the files were left out: {INDEX_COMMAND}"
-OTHER_STATE = f"passages are shown as indexed, and the files have other text now: {INDEX_COMMAND}"
+OTHER_STATE = (
+    "passages are shown as indexed, and the files here have other text: if it is newer, "
+    + INDEX_COMMAND
+)
 NO_INDEX_YET = f"there is no index yet: {INDEX_COMMAND}"
 UNINDEXED = ("links", "backlinks", "written")
 """Fields of an entry that its passages do not use."""

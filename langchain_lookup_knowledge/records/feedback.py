@@ -15,7 +15,8 @@ from typing_extensions import TypedDict
 
 from langchain_lookup_knowledge.records.invocations import hash_of, is_hashed, utc
 from langchain_lookup_knowledge.records.recorder import SQLInvocationRecorder
-from langchain_lookup_knowledge.records.rows import text_of
+from langchain_lookup_knowledge.records.rows import as_invocation, is_read, text_of
+from langchain_lookup_knowledge.records.selection import raw_columns
 from langchain_lookup_knowledge.records.table import tool_feedback, tool_gap, tool_invocation
 from langchain_lookup_knowledge.text.storable import storable
 
@@ -54,16 +55,19 @@ def give(
         raise ValueError("feedback takes right=True or right=False, and a note that is a text")
     given = storable(note.strip())[:MAX_NOTE_CHARS] or None
     row = {"invocation_id": invocation_id, "is_right": right, "created_at": datetime.now(UTC)}
-    columns = tool_invocation.c
-    known = sa.select(columns.run_id, columns.query).where(columns.id == invocation_id)
 
     def write(connection: sa.Connection) -> tuple[str | None, str | None]:
-        found = connection.execute(known).first()
+        known = sa.select(*raw_columns(connection.dialect.name))
+        known = known.where(tool_invocation.c.id == invocation_id)
+        found = connection.execute(known).mappings().first()
         if found is None:
             raise ValueError(f"no lookup with the id {invocation_id!r} is recorded")
-        kept = None if recorder.redacts or is_hashed(text_of(found.query) or "") else given
+        if is_read(as_invocation(found)):
+            raise ValueError("feedback is on lookups, and this is a call of the read tool")
+        query = text_of(found["query"]) or ""
+        kept = None if recorder.redacts or is_hashed(query) else given
         _put(connection, tool_feedback, {**row, "note": kept})
-        return text_of(found.run_id), kept
+        return text_of(found["run_id"]), kept
 
     recorder.migrate()  # an older database has no table of feedback
     run_id, kept = recorder.read(write)

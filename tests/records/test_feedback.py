@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from langsmith import Client, tracing_context
-from parts.invocations import INVOCATION, invocation
+from parts.invocations import INVOCATION, invocation, read_call
 
 from langchain_lookup_knowledge import KnowledgeBase, SQLInvocationRecorder, hash_query
 from langchain_lookup_knowledge.integrations.cli import main
@@ -39,6 +39,12 @@ def test_feedback_on_an_unknown_lookup_is_refused(recorder):
         feedback.give(recorder, "nothing", right=True)
     with pytest.raises(ValueError, match="right=True or right=False"):
         feedback.give(recorder, "i1", right="yes")
+
+
+def test_feedback_is_not_on_what_was_read(recorder):
+    recorder.record(read_call(1))
+    with pytest.raises(ValueError, match="a call of the read tool"):
+        feedback.give(recorder, "i0001", right=True)
 
 
 def test_right_answers_become_questions(recorder):

@@ -557,8 +557,8 @@ def test_what_yaml_reads_as_true_makes_an_entry_public_to_both_layers(tmp_path, 
             []
             if shown
             else [
-                ".: no caller sees 1 entry without 'tenant' (a.md): add it to the frontmatter, "
-                "or `public: true`"
+                ".: callers limited by 'tenant' do not see 1 entry without it (a.md): add it to "
+                "the frontmatter, or `public: true` if every caller may see them"
             ]
         )
 
@@ -573,20 +573,22 @@ def test_what_yaml_reads_as_true_makes_an_entry_public_to_both_layers(tmp_path, 
 )
 def test_a_scope_field_that_no_entry_has_is_told_with_the_keys_that_are_near(folder, field, says):
     with KnowledgeBase.open(folder, index=None, scope_fields=(field,)) as kb:
-        what = f"no entry has the scope field {field!r}, so callers see only public entries"
+        seen = "so callers limited by it see only public entries"
+        what = f"no entry has the scope field {field!r}, {seen}"
         assert [str(problem) for problem in kb.problems] == [f".: {what}: {says}"]
 
 
 def test_a_scope_of_the_command_line_that_no_entry_has_is_noted(folder, capsys):
     assert main(["ask", str(folder), "refund", "--no-l1", "--scope", "tenat=acme"]) == 0
     said = capsys.readouterr().err
-    assert "note: no entry has the scope field 'tenat', so callers see only public" in said
+    assert "note: no entry has the scope field 'tenat', so callers limited by it" in said
     assert "did you mean 'tenant'?" in said
 
 
 def test_entries_that_no_caller_sees_are_counted_with_examples(folder):
     said = (
-        ".: no caller sees {} without 'tenant' ({}): add it to the frontmatter, or `public: true`"
+        ".: callers limited by 'tenant' do not see {} without it ({}): add it to the frontmatter, "
+        "or `public: true` if every caller may see them"
     )
     with KnowledgeBase.open(folder, index=None) as kb:
         assert kb.problems == []  # no scope fields
@@ -605,7 +607,7 @@ def test_an_entry_that_lacks_one_of_two_fields_of_the_base_is_seen_by_nobody(tmp
     }
     folder = write_files(tmp_path / "kb", files)
     with KnowledgeBase.open(folder, index=None, scope_fields=("tenant", "region")) as kb:
-        assert "no caller sees 1 entry without 'tenant' or 'region' (a.md)" in str(kb.problems)
+        assert "by 'tenant' or 'region' do not see 1 entry without it (a.md)" in str(kb.problems)
     with KnowledgeBase.open(folder, index=None) as kb:  # a graph of each field sees it
         for name in ("tenant", "region"):
             options = LookupOptions(scope_fields=(name,))

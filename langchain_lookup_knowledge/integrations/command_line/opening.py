@@ -105,6 +105,7 @@ def _chosen_index(
     The API key is read from the environment variable QDRANT_API_KEY. A server that QDRANT_URL names
     needs no `--trust`.
     """
+    from langchain_lookup_knowledge.data_folder import without_secrets  # noqa: PLC0415
     from langchain_lookup_knowledge.l1.saved_settings import load_settings, saved_index  # noqa: PLC0415
     from langchain_lookup_knowledge.l1.stores.qdrant.address import same_server  # noqa: PLC0415
 
@@ -134,8 +135,8 @@ def _chosen_index(
         return "from_settings", saved.knowledge_base_id
     if api_key and not (named and same_server(saved.values["index"]["url"], named)):
         print(  # the folder's author may have chosen the URL
-            f"note: QDRANT_API_KEY is not sent to {saved.values['index']['url']}, because only "
-            "the folder names this server: set QDRANT_URL to this address to allow it",
+            f"note: QDRANT_API_KEY is not sent to {without_secrets(saved.values['index']['url'])}, "
+            "because only the folder names this server: set QDRANT_URL to this address to allow it",
             file=sys.stderr,
         )
         api_key = None

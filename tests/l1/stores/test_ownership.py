@@ -131,7 +131,9 @@ def test_text_that_the_file_no_longer_has_is_shown_with_a_note(tmp_path, server)
         graph = create_lookup_knowledge_graph(kb, record=None)
         result = graph.invoke({"query": "code"})
         assert "4471" in result["matches"][0]["snippet"]
-        assert result["l1"]["reason"].startswith("passages are shown as indexed, and the files")
+        assert result["l1"]["reason"].startswith(
+            "passages are shown as indexed, and the files here have"
+        )
         assert graph.invoke({"query": "parking"})["matches"][0]["source"] == "b.md"
         kb.sync()
         assert graph.invoke({"query": "code"})["l1"]["reason"] is None

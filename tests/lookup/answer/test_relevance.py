@@ -96,6 +96,23 @@ def test_a_level_without_similarity_is_no_semantic_claim(similarity, level):
     assert relevance["semantic_support"] is (similarity == MEDIUM_SIMILARITY)
 
 
+@pytest.mark.parametrize(
+    ("changes", "absent", "level"),
+    [
+        ({"similarity": 0.1}, True, "medium"),
+        ({"similarity": None}, True, "medium"),
+        ({"similarity": 0.5}, True, "high"),
+        ({"similarity": 0.1, "layers": ("L0", "L1")}, True, "high"),
+        ({"similarity": 0.1}, False, "high"),
+    ],
+)
+def test_words_alone_claim_no_high_level_if_one_is_missing(changes, absent, level):
+    counts = COUNTS | ({"parrot": 0} if absent else {})
+    query = written_terms("refund of a parrot")
+    sure = RelevanceModel(9.0, {})
+    assert judge([first(**changes)], query=query, counts=counts, model=sure)["level"] == level
+
+
 def test_a_low_level_is_no_semantic_claim_however_similar():
     assert judge([first(0.9)], model=RelevanceModel(-9.0, {})) | {"reason": ""} == {
         "level": "low",
