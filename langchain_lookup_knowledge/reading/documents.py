@@ -317,6 +317,9 @@ def _read_entry(
     entities = tuple(text for text in header.values(fields.entities) if not text.startswith("/"))
     attributes = header.attributes()
     standing = Standing.of(name, attributes)
+    filterable = attributes
+    if standing.version and "version" not in dict(attributes):  # that of a folder
+        filterable += (("version", standing.version),)
     lead = _new_lines(header.lead(fields.text), title, seen.text)
     text = "\n".join([*(line.text for line in lead), seen.text]) if lead else seen.text
     entry = Entry(
@@ -326,7 +329,7 @@ def _read_entry(
         categories=categories,
         entities=entities,
         text=text,
-        attributes=attributes,
+        attributes=filterable,
         shifts=_shifts(lead, seen, above),
         lead=len(lead),
         other_values=tuple(

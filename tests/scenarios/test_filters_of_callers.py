@@ -266,3 +266,16 @@ def test_a_state_is_what_the_entries_are_in_however_they_say_so(tmp_path, state,
     assert {match["entry_id"] for match in result["matches"]} == expected
     if l1 and expected:
         assert result["l1"]["candidates"] == len(expected)
+
+
+def test_the_version_of_a_folder_is_a_filter_as_that_of_a_field_is(tmp_path):
+    files = {
+        "v1.4/valve.md": "# Valve\n\nThe valve is oiled.\n",
+        "v2.0/valve.md": "# Valve\n\nThe valve is sealed.\n",
+        "v2.0/pump.md": "---\nversion: '1.4'\n---\n# Pump\n\nThe valve of the pump.\n",
+    }
+    folder = write_files(tmp_path / "kb", files)
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as kb:
+        graph = create_lookup_knowledge_graph(kb, record=None)
+        found = graph.invoke({"query": "valve", "filters": {"version": "1.4"}})
+        assert {one["source"] for one in found["matches"]} == {"v1.4/valve.md", "v2.0/pump.md"}
