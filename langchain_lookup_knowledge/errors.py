@@ -48,6 +48,12 @@ class DocumentError(LookupKnowledgeError):
     docs = "folder"
 
 
+class EvaluationError(DocumentError):
+    """The questions or the saved figures of an evaluation cannot be used."""
+
+    docs = "evaluation"
+
+
 class EmbeddingError(LookupKnowledgeError):
     """The embedding model or the reranker cannot be loaded, or its output cannot be used."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from langchain_lookup_knowledge.errors import DocumentError
+from langchain_lookup_knowledge.errors import EvaluationError
 from langchain_lookup_knowledge.evaluation.measuring import (
     Outcome,
     Question,
@@ -60,19 +60,19 @@ def fit_to(kb: KnowledgeBase, questions: Sequence[Question]) -> Fit:
     others.
 
     Raises:
-        DocumentError: too few questions have an answer, or their first matches are all right or all
-            wrong.
+        EvaluationError: too few questions have an answer, or their first matches are all right or
+            all wrong.
     """
     judged = [outcome for outcome in outcomes(kb, questions) if outcome.features]
     answerable = sum(outcome.answerable for outcome in judged)
     if answerable < LEAST_QUESTIONS:
-        raise DocumentError(
+        raise EvaluationError(
             f"--fit needs {LEAST_QUESTIONS} questions with an answer, for which vector search "
             f"finds the first match; there are {answerable}: add questions"
         )
     right = sum(outcome.right for outcome in judged)
     if min(right, len(judged) - right) < LEAST_OF_EACH:
-        raise DocumentError(
+        raise EvaluationError(
             f"--fit needs {LEAST_OF_EACH} right and {LEAST_OF_EACH} wrong first matches to tell "
             f"them apart; {right} of {len(judged)} are right: add other questions"
         )

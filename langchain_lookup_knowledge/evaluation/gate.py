@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from langchain_lookup_knowledge.errors import DocumentError
+from langchain_lookup_knowledge.errors import EvaluationError
 
 FIGURES: dict[str, tuple[str, ...]] = {
     "evidence": ("evidence", "shown"),
@@ -68,18 +68,20 @@ def read_saved(path: Path) -> dict[str, float]:
     """Return the figures of an evaluation that was saved by `eval --json`.
 
     Raises:
-        DocumentError: the file cannot be read, or contains no figures.
+        EvaluationError: the file cannot be read, or contains no figures.
     """
     try:
         saved = json.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DocumentError(
+        raise EvaluationError(
             f"{path} cannot be read: give figures saved by `lookup-knowledge eval --json`"
         ) from error
     found = {name: figure(saved, name) for name in FIGURES}
     known = {name: value for name, value in found.items() if value is not None}
     if not known:
-        raise DocumentError(f"{path} holds no figures: save them by `lookup-knowledge eval --json`")
+        raise EvaluationError(
+            f"{path} holds no figures: save them by `lookup-knowledge eval --json`"
+        )
     return known
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from langchain_lookup_knowledge.errors import DocumentError
+from langchain_lookup_knowledge.errors import EvaluationError
 from langchain_lookup_knowledge.first_sight.evaluation import Evaluation
 from langchain_lookup_knowledge.knowledge_base import KnowledgeBase
 from langchain_lookup_knowledge.l1.fusion import LIST_LENGTH
@@ -73,12 +73,12 @@ def read_questions(path: Path) -> list[Question]:
     An object may also have `evidence`: texts, at least one of which must be shown.
 
     Raises:
-        DocumentError: the file cannot be read, or a line is not such a JSON object.
+        EvaluationError: the file cannot be read, or a line is not such a JSON object.
     """
     try:
         lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(
+        raise EvaluationError(
             f"{path} cannot be read: give a file with one question (a JSON object) per line"
         ) from error
     questions = [
@@ -88,7 +88,7 @@ def read_questions(path: Path) -> list[Question]:
         question_id for question_id, count in Counter(q.id for q in questions).items() if count > 1
     ]
     if duplicates:
-        raise DocumentError(
+        raise EvaluationError(
             f"{path}: the id {duplicates[0]!r} is used twice: give each question its own, or none"
         )
     return questions
@@ -109,7 +109,7 @@ def _question(path: Path, number: int, line: str) -> Question:
             tuple(evidence),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DocumentError(
+        raise EvaluationError(
             f'{path}:{number}: write {{"id": ..., "query": ..., "relevant": [entry ids]}}, '
             'and optionally "evidence": [texts, one of which must be shown]'
         ) from error
@@ -236,11 +236,11 @@ def evaluate(kb: KnowledgeBase, questions: Sequence[Question]) -> Evaluation:
     probabilities behind the levels.
 
     Raises:
-        DocumentError: no question has a relevant entry.
+        EvaluationError: no question has a relevant entry.
     """
     answerable = [question for question in questions if question.relevant]
     if not answerable:
-        raise DocumentError(
+        raise EvaluationError(
             "none of the questions has a relevant entry: add the ids of entries that answer them"
         )
     known = {entry.entry_id for entry in kb.entries}
