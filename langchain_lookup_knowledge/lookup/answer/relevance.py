@@ -198,16 +198,17 @@ def assess(
     level = bounded_by_exact_things(model.level(measured), first, frequencies)
     if level == "low" and frequencies and names_all(hints, first.entry_id, query):
         level = "medium"
-    is_near = (first.similarity or 0.0) >= medium_similarity
-    if level == "high" and missing and not is_near and "L0" not in first.layers:
-        level = "medium"  # words alone speak for it, and not all of them
+    similarity = first.similarity or 0.0
+    if level == "high" and missing and "L0" not in first.layers:
+        # words alone speak for it, and not all of them
+        level = "high" if similarity >= medium_similarity / 2 else "medium"
     meaning = "found by words alone"
     if first.similarity is not None:
         meaning = f"similarity {first.similarity:.2f}"
     note = "" if model.fitted else "; not fitted to this embedding model"
     return {
         "level": level,
-        "semantic_support": level != "low" and is_near,
+        "semantic_support": level != "low" and similarity >= medium_similarity,
         "reason": f"{meaning}{absent}{note}",
     }
 
