@@ -341,9 +341,7 @@ class KnowledgeBase(FirstSight, EntryReader):
         save_parts(self.data_folder, self._parts)
 
     def note_scope_fields(self, fields: Iterable[str]) -> None:
-        """Note which frontmatter keys decide who may see an entry; `problems` then lists keys that
-        no entry has, entries that nobody sees, and embedded texts that only some readers see.
-        """
+        """Note which frontmatter keys decide who may see an entry; `problems` considers them."""
         self._scope_fields.update(fields)
 
     def feedback(self, invocation_id: str, *, right: bool, note: str = "") -> None:

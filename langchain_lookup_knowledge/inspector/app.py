@@ -53,6 +53,7 @@ from langchain_lookup_knowledge.records.selection import UNANSWERED, Selection
 from langchain_lookup_knowledge.replay import format_changes, replay
 from langchain_lookup_knowledge.text.search_terms import search_terms
 from langchain_lookup_knowledge.types import (
+    L1_FAILED,
     STEPS,
     Invocation,
     L1Status,
@@ -127,6 +128,7 @@ class Inspector:
             "may_get_keywords": may_get_keywords,
             "fills": charts.FILLS,
             "layers": LAYERS,
+            "l1_failed": L1_FAILED,
             "statuses": (*STATUSES, UNANSWERED),
             "levels": LEVELS,
             "l1_statuses": get_args(L1Status),

@@ -151,9 +151,8 @@ def load_settings(
     ignored = []
     if "index" in settings:
         named = settings["index"]
-        if any(
-            same_server(named["url"], one) for one in servers
-        ):  # but which port and certificates the user did not name
+        if any(same_server(named["url"], one) for one in servers):
+            # but which port and certificates the user did not name
             settings["index"] = {"url": named["url"], "collection": named["collection"]}
         else:
             del settings["index"]

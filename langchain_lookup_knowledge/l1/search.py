@@ -149,8 +149,10 @@ class L1Search:
         if not caveat and (unknown := self._unknown_language(query)):
             caveat = f"{unknown}, so passages were found by words alone"
         caveats = [answer.caveat, caveat, answer.not_reranked]
-        if not self.state.behind:
-            caveats += [DIFFERING] * answer.differing + [OTHER_STATE] * answer.of_other_state
+        if answer.differing and not self.state.behind:
+            caveats.append(DIFFERING)
+        if answer.of_other_state and not self.state.behind:
+            caveats.append(OTHER_STATE)
         return "; ".join(filter(None, caveats)) or None
 
     def warm(self) -> None:

@@ -128,16 +128,8 @@ def read_again(
             continue
         entries[name] = parsed.entry
     if not entries:
-        kind = files_named(selection.endings)
-        if kind == "Markdown file":
-            kind += f" ({', '.join(selection.endings)})"
-        problems.append(
-            Problem(
-                ".",
-                None,
-                f"no {kind} was read in this folder",
-            )
-        )
+        kind = files_named(selection.endings, listed=True)
+        problems.append(Problem(".", None, f"no {kind} was read in this folder"))
     joined_entries, embeds = known.entries, list(known.problems)
     if not known.holds(reader.files, list(entries)):
         edited = known.edited(reader.files, list(entries))

@@ -47,10 +47,11 @@ _RUN = re.compile(r"\*+")
 _GROUP = re.compile(r"\(\?P<\w+>")
 
 
-def files_named(endings: Sequence[str]) -> str:
-    """Return what files with these endings are called in a message."""
-    markdown = set(endings) == set(ENDINGS)
-    return "Markdown file" if markdown else f"file ending in {' or '.join(endings)}"
+def files_named(endings: Sequence[str], *, listed: bool = False) -> str:
+    """Return what files with these endings are called in a message; `listed`: with all endings."""
+    if set(endings) != set(ENDINGS):
+        return f"file ending in {' or '.join(endings)}"
+    return f"Markdown file ({', '.join(endings)})" if listed else "Markdown file"
 
 
 @dataclass(frozen=True, slots=True)

@@ -351,10 +351,8 @@ class History:
 
         With `materialized`, each row is read once, and SQLite reads only the index if possible.
         """
-        columns, wanted = (
-            self._known_columns(),
-            dict.fromkeys((*names, "scope") if self.scope else names),
-        )
+        columns = self._known_columns()
+        wanted = dict.fromkeys((*names, "scope") if self.scope else names)
         needed = wanted.keys() | selection.needs
         source = self._detailed if DETAIL_FACTS.keys() & needed else self._plain
         rows = sa.select(*(columns[name].label(name) for name in wanted)).select_from(source)

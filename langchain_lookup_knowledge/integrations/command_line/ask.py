@@ -134,8 +134,7 @@ def _place(match: Match) -> tuple[str, str]:
     """
     if match["passages"] and "path" in (shown := match["passages"][0]):
         return match["source"], shown["path"] + line_range(shown["lines"])
-    lines = match["passages"][0]["lines"] if match["passages"] else match["lines"]
-    return match["source"] + line_range((lines or ())[:1]), ""
+    return match["source"] + line_range((match["lines"] or ())[:1]), ""
 
 
 def _text(match: Match, terms: Collection[str], limit: int) -> str:

@@ -46,7 +46,7 @@ NAME_LEAD, NAME_ABSENT = 0.1, 0.5
 the names in the query. All 13 such matches in the Chinese benchmark are right.
 """
 MANY_ENTRIES = 1000
-"""Number of entries in which a missing word tells most."""
+"""Minimum number of entries that a missing word counts for if words alone found the match."""
 MAX_NAMED = 3
 """Maximum words that are named as missing from all passages."""
 MAX_NAME = 40
@@ -170,7 +170,8 @@ def assess(
     Only the dense similarity of the first match counts as semantic support. A first match that L1
     did not find has the level "medium" if it declares a specific term of the query, else "low". One
     that L1 found is at least "medium" if its specific terms cover the whole query, and this is true
-    of few other entries.
+    of few other entries. A first match that neither the hints nor its similarity speak for is at
+    most "medium" if a word of the query is in no passage.
 
     Args:
         hints: the hints that L0 found.
@@ -199,9 +200,9 @@ def assess(
     if level == "low" and frequencies and names_all(hints, first.entry_id, query):
         level = "medium"
     similarity = first.similarity or 0.0
-    if level == "high" and missing and "L0" not in first.layers:
-        # words alone speak for it, and not all of them
-        level = "high" if similarity >= medium_similarity / 2 else "medium"
+    by_words_alone = "L0" not in first.layers and similarity < medium_similarity / 2
+    if level == "high" and by_words_alone and missing:
+        level = "medium"
     meaning = "found by words alone"
     if first.similarity is not None:
         meaning = f"similarity {first.similarity:.2f}"
