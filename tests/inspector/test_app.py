@@ -29,7 +29,7 @@ from parts.inspected import (  # noqa: F401  (two fixtures)
     served_by_a_process,
     visible,
 )
-from parts.invocations import invocation
+from parts.invocations import invocation, read_call
 from starlette.testclient import TestClient
 
 from langchain_lookup_knowledge import (
@@ -391,6 +391,19 @@ def test_the_command_line_and_the_report_tell_reads_from_lookups(reads, tmp_path
     report = out.read_text()
     assert "Not counted: 3 calls of the read tool." in visible(report)
     assert report.count('class="picture"') == 1
+
+
+@pytest.mark.parametrize("scope", [{"tenant": 5}, "north"])
+def test_a_read_in_a_scope_that_cannot_be_read_shows_no_text(reads, scope):
+    folder, client, _ = reads
+    match = {"entry_id": "guide.md", "heading": "", "lines": [5, 7], "layers": []}
+    recorder = SQLInvocationRecorder.in_file(folder / ".lookup-knowledge/invocations.db")
+    details = {"matches": [match], "scope": scope}
+    recorder.record(read_call(7, id="odd", retrieval_details=details))
+    recorder.close()
+    seen = visible(client.get("/lookup?id=odd").text)
+    assert "The scope of the caller cannot be read, so the text is not shown." in seen
+    assert "First." not in seen
 
 
 def test_the_page_of_a_read_that_failed_says_why(reads):

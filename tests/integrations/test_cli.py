@@ -408,6 +408,11 @@ def test_the_key_is_not_sent_to_a_server_that_the_folder_names(folder):
     environment = {"QDRANT_API_KEY": "sk-SECRET", "QDRANT_URL": ""}
     trusted = run("check", folder, "--trust", env=environment)
     assert "QDRANT_API_KEY is not sent to http://127.0.0.1:9" in trusted.stderr
+    settings["index"]["url"] = "http://me:hunter2@127.0.0.1:9"
+    write_files(folder, {".lookup-knowledge/settings.json": json.dumps(settings)})
+    assert "hunter2" not in run("check", folder, "--trust", env=environment).stderr
+    settings["index"]["url"] = "http://127.0.0.1:9"
+    write_files(folder, {".lookup-knowledge/settings.json": json.dumps(settings)})
     environment["QDRANT_URL"] = "http://127.0.0.1:9"
     assert "is not sent" not in run("check", folder, env=environment).stderr
     environment["QDRANT_URL"] = "http://127.0.0.1:9/"

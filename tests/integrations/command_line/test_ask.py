@@ -12,6 +12,7 @@ from conftest import FILES, WordEmbeddings, write_files
 from parts.command_line import COMMAND, run
 
 from langchain_lookup_knowledge import KnowledgeBase, create_lookup_knowledge_graph
+from langchain_lookup_knowledge.first_sight.answer import trust_of
 from langchain_lookup_knowledge.integrations.command_line import ask as cli_ask
 from langchain_lookup_knowledge.text.search_terms import search_terms, term_spans
 
@@ -40,6 +41,14 @@ def test_the_state_and_version_are_after_the_title_as_for_a_model(tmp_path):
     shown = run("ask", folder, "deploy a service", "--no-l1").stdout
     assert shown.splitlines()[0] == title
     assert f"[1] {title} (" in run("ask", folder, "deploy a service", "--no-l1", "--text").stdout
+
+
+def test_what_vector_search_notes_of_an_answer_is_told(folder):
+    with KnowledgeBase.open(folder, embedding=WordEmbeddings()) as kb:
+        result = create_lookup_knowledge_graph(kb, record=None).invoke({"query": "refund"})
+    assert "Note" not in trust_of(result)
+    noted = {**result, "l1": {**result["l1"], "reason": "the index is behind the folder"}}
+    assert trust_of(noted).endswith(" Note: the index is behind the folder.")
 
 
 def test_embedded_text_is_shown_with_its_own_place(tmp_path):
@@ -336,3 +345,9 @@ def test_problems_of_the_whole_folder_are_printed_and_those_of_files_counted(
     assert notes[1].endswith(f"`lookup-knowledge check {folder}`")
     assert "Vector search did not take part" in asked.stdout
     assert Path(asked.stdout.splitlines()[1]).name.startswith("refunds.md")
+
+
+def test_the_command_that_lists_problems_can_be_copied(tmp_path):
+    folder = write_files(tmp_path / "my notes", {"bad.md": "---\ntitle: x: y\n---\nRefunds.\n"})
+    noted = run("ask", folder, "refunds", "--no-l1").stderr
+    assert f"see `lookup-knowledge check '{folder}'`" in noted

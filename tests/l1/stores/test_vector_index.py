@@ -517,6 +517,24 @@ def test_a_large_index_keeps_its_words_on_disk_and_finds_the_same(tmp_path, monk
     assert not large.search(None, "word7", [[]], 10).lists[0].lists["passage"]
 
 
+def test_removed_passages_of_a_large_index_soon_no_longer_count_as_holders_of_words(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(edge_shard, "LARGE_SHARD", 1000)
+    names = [f"page {n}" for n in range(2000)]
+    few = round(2000 * edge_shard.MOST_DELETED) + 20
+
+    def best(index):
+        return index.search(None, "word1999", [[]], 5).lists[0].lists["passage"][0].score
+
+    edited, fresh = EmbeddedIndex(tmp_path / "edited"), EmbeddedIndex(tmp_path / "fresh")
+    edited.write(contents(*names), [], [many(range(2000), "common")])
+    before = best(edited)
+    edited.write(contents(*names[few:]), names[:few], [])
+    fresh.write(contents(*names[few:]), [], [many(range(few, 2000), "common")])
+    assert best(edited) == pytest.approx(best(fresh), rel=1e-6) != pytest.approx(before, rel=1e-6)
+
+
 def test_filters_of_a_small_index_are_kept_up_to_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(embedded_index, "MAX_FILTERS", 2)
     index = EmbeddedIndex(tmp_path)
